@@ -1,0 +1,258 @@
+// Admission: match, find out whether it can be done, then do it. Nothing changes before the arithmetic has said yes.
+#pragma once
+#include "pool.hpp"
+
+namespace tenure {
+
+inline void Pool::check_count(u64 count) const {
+  const u64 most = u64(options.frames) * options.block_size;
+  if (count > most)
+    throw Error(Kind::Capacity,
+                std::to_string(count) + " tokens need " + std::to_string((count + options.block_size - 1) / options.block_size) +
+                    " blocks; the pool has " + std::to_string(options.frames) + " frames",
+                {{"tokens", double(count)}, {"frames", double(options.frames)}});
+}
+
+inline void Pool::refuse(u32 tenant, u64 more, const char* what) const {
+  const auto verdict = tenants.may(tenant, more);
+  if (verdict.ok()) return;
+  const Tenant& t = tenants[tenant];
+  const Error::Numbers numbers{{"needed", double(more)},
+                               {"busy", double(t.busy)},
+                               {"cap", double(t.cap)},
+                               {"frames", double(options.frames)},
+                               {"free", double(store.device.free())},
+                               {"short", double(std::max(verdict.over_cap, verdict.over_frames))}};
+  if (verdict.over_cap)
+    throw Error(Kind::Quota,
+                std::string(what) + " needs " + std::to_string(more) + " frames more in use: tenant '" + t.name + "' has " +
+                    std::to_string(t.busy) + " in use and a cap of " + std::to_string(t.cap),
+                numbers);
+  throw Error(Kind::Capacity,
+              std::string(what) + " needs " + std::to_string(more) + " frames more in use: of " + std::to_string(options.frames) +
+                  " frames too many are in use or promised to other tenants (short of " + std::to_string(verdict.over_frames) +
+                  ")",
+              numbers);
+}
+
+inline std::vector<u32> Pool::intern_extras(const Request& request, u64 count) {
+  std::vector<u32> extra;
+  if (request.extras.empty()) return extra;
+  const u64 blocks = (count + options.block_size - 1) / options.block_size;
+  for (const auto& [block, bytes] : request.extras)
+    if (block >= blocks)
+      throw Error(Kind::Token,
+                  "an extra key is given for block " + std::to_string(block) + "; the prompt has " + std::to_string(blocks),
+                  {{"block", double(block)}, {"blocks", double(blocks)}});
+  extra.assign(blocks, 0);
+  for (const auto& [block, bytes] : request.extras) {
+    extras_.drop(extra[block]);
+    extra[block] = extras_.take(bytes);
+  }
+  return extra;
+}
+
+inline void Pool::drop_extras(const std::vector<u32>& extra) {
+  for (u32 number : extra) extras_.drop(number);
+}
+
+// Fills chains_ for every full block and found_ with the leading blocks that are there.
+inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra) {
+  const u32 size = options.block_size;
+  const u64 full = count / size, limit = std::min(full, request.max_hit / size);
+  chains_.resize(full);
+  found_.clear();
+  u64 chain = salt_;
+  u64 hashed = 0;
+  const auto hash_upto = [&](u64 end) {
+    for (; hashed < end; ++hashed) {
+      chain = chain_hash(chain, extra.empty() ? 0 : extras_.hash(extra[hashed]), tokens + hashed * size, size);
+      chains_[hashed] = chain;
+      if (hashed < limit) tree.prefetch(tree.key(root, chain));
+    }
+  };
+  // The chain does not depend on what is found, so index lines and then records are asked for ahead of their use.
+  constexpr u64 INDEX_AHEAD = 24, RECORD_AHEAD = 12;
+  Found found;
+  u32 parent = NONE;
+  hash_upto(std::min(full, INDEX_AHEAD));
+  for (u64 i = 0; i < std::min(limit, RECORD_AHEAD); ++i) tree.prefetch_block(tree.key(root, chains_[i]));
+  for (; found.matched < limit; ++found.matched) {
+    const u64 i = found.matched;
+    hash_upto(std::min(full, i + 1 + INDEX_AHEAD));
+    if (i + RECORD_AHEAD < limit) tree.prefetch_block(tree.key(root, chains_[i + RECORD_AHEAD]));
+    const u32 id = tree.find(tree.key(root, chains_[i]), root, parent, extra.empty() ? 0 : extra[i], tokens + i * size);
+    if (id == NONE) break;
+    found_.push_back(id);
+    found.newly_busy += !store.blocks[id].busy();
+    parent = id;
+  }
+  hash_upto(full);
+  found.why = explain(root, found.matched, tokens, count, request, extra);
+  return found;
+}
+
+inline Why Pool::explain(u32 root, u32 matched, const u32* tokens, u64 count, const Request& request,
+                         const std::vector<u32>& extra) {
+  const u32 size = options.block_size;
+  const u64 full = count / size;
+  Why why;
+  why.at = u64(matched) * size;
+  if (matched == full) {
+    if (full == 0) why.reason = Reason::TooShort;
+    return why;
+  }
+  if ((u64(matched) + 1) * size > request.max_hit) {
+    why.reason = Reason::Limit;
+    return why;
+  }
+  const Space& space = spaces_[tree.roots[root].space];
+  const u64 chain = chains_[matched];
+  if (const Ghost* ghost = ledger.find_gone(chain ^ space.salt)) {
+    why = {ghost->reason, ghost->policy, ghost->tenant, NONE, why.at, ghost->when};
+    return why;
+  }
+  const u32 key = extra.empty() ? 0 : extra[matched];
+  if (matched == 0) {
+    if (space.previous != NONE && tree.find(tree.key(space.previous, chain), space.previous, NONE, key, tokens) != NONE) {
+      why.reason = Reason::Invalidated;
+      return why;
+    }
+    const u32 other = ledger.who_began(chain);
+    if (other != NONE && other != tree.roots[root].space) {
+      why.reason = Reason::Foreign;
+      why.space = other;
+      return why;
+    }
+  }
+  const u32 parent = matched ? found_[matched - 1] : NONE;
+  const auto [nearest, same] = diverging(root, parent, key, tokens + why.at, std::min<u64>(size, count - why.at), 4);
+  why.reason = nearest != NONE && (matched || same) ? Reason::Diverged : Reason::NeverSeen;
+  why.at += same;
+  return why;
+}
+
+// The child of `parent` that shares most leading tokens, among its `limit` newest, and how many it shares.
+inline std::pair<u32, u32> Pool::diverging(u32 root, u32 parent, u32 extra, const u32* tokens, u64 count, u32 limit) const {
+  u32 best = NONE, most = 0;
+  u32 child = parent == NONE ? tree.roots[root].first_child : store.blocks[parent].first_child;
+  for (; child != NONE && limit > 0; child = store.blocks[child].next, --limit) {
+    if (store.blocks[child].extra != extra) continue;
+    const u32* theirs = store.tokens_of(child);
+    u32 same = 0;
+    while (same < count && same < options.block_size && theirs[same] == tokens[same]) ++same;
+    if (best == NONE || same > most) {
+      best = child;
+      most = same;
+    }
+  }
+  return {best, most};
+}
+
+inline Pool::Match Pool::match(u32 space, const u32* tokens, u64 count, const Request& request, double now) {
+  tick(now);
+  const std::vector<u32> extra = intern_extras(request, count);
+  const Found found = walk(spaces_[space].root, tokens, count, request, extra);
+  drop_extras(extra);
+  Match match;
+  match.why = found.why;
+  for (u32 id : found_) match.frames.push_back(store.device.slots[id].frame);
+  return match;
+}
+
+inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& request, double now) {
+  constexpr u32 WIDTH = 64;  // children of one block that partial reuse looks at
+  if (count == 0) throw Error(Kind::Token, "the prompt is empty: a sequence starts with at least one token", {{"tokens", 0}});
+  check_count(count);
+  if (sequences.size() - spare_sequences_.size() >= 0xFFFFFF)
+    throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
+  tick(now);
+  const u32 size = options.block_size, root = spaces_[space].root, tenant = spaces_[space].tenant;
+  std::vector<u32> extra = intern_extras(request, count);
+  const Found found = walk(root, tokens, count, request, extra);
+  const u32 total = u32((count + size - 1) / size), fresh = total - found.matched;
+  const u32 last = found.matched ? found_.back() : NONE;
+
+  // Reserve: can all of it be had? Hits count too: holding them takes them from what can be evicted.
+  u32 source = NONE, copied = 0, source_busy = 0;
+  const u64 known = u64(found.matched) * size;
+  if (options.partial_reuse && fresh && request.max_hit > known) {
+    const u64 most = std::min(count, request.max_hit) - known;
+    const u32 key = extra.empty() ? 0 : extra[found.matched];
+    std::tie(source, copied) = diverging(root, last, key, tokens + known, std::min<u64>(most, size), WIDTH);
+    if (copied < options.partial_reuse || source == NONE) copied = 0;
+    source_busy = copied && !store.blocks[source].busy();
+    if (copied && !tenants.may(tenant, u64(found.newly_busy) + fresh + source_busy).ok()) copied = source_busy = 0;
+  }
+  Tenant& t = tenants[tenant];
+  if (!tenants.may(tenant, u64(found.newly_busy) + fresh).ok()) {
+    drop_extras(extra);
+    t.counters.refused++;
+    refuse(tenant, u64(found.newly_busy) + fresh, "the request");
+  }
+
+  // Commit: nothing below can fail.
+  u32 index;
+  if (spare_sequences_.empty()) {
+    index = u32(sequences.size());
+    sequences.emplace_back();
+  } else {
+    index = spare_sequences_.back();
+    spare_sequences_.pop_back();
+  }
+  Sequence& seq = sequences[index];
+  seq.alive = true;
+  seq.space = space;
+  seq.root = root;
+  seq.tenant = tenant;
+  seq.length = seq.prompt = count;
+  seq.written = known + copied;
+  seq.matched = seq.sealed = found.matched;
+  seq.counts_from = seq.output = 0;
+  seq.expires = request.expire_after < FOR_EVER ? now_ + request.expire_after : FOR_EVER;
+  seq.next_use = nullptr;
+  seq.extra = std::move(extra);
+  seq.turn = 0;
+  const bool written = request.written;
+  seq.request = std::move(request);
+  tree.roots[root].live++;
+
+  for (u32 id : found_) {
+    refer(id);
+    note(Happened::Hit, id);
+  }
+  if (copied) hold(source);
+  make_room(tenant, fresh);
+  seq.blocks.assign(found_.begin(), found_.end());
+  seq.blocks.reserve(total);
+  for (u32 i = found.matched; i < total; ++i) {
+    const u32 id = take_block(root, tenant);
+    Block& b = store.blocks[id];
+    const u64 from = u64(i) * size;
+    b.filled = u16(std::min<u64>(size, count - from));
+    std::memcpy(store.tokens_of(id), tokens + from, b.filled * sizeof(u32));
+    if (i < chains_.size()) b.chain = chains_[i];
+    if (!seq.extra.empty()) extras_.retain(b.extra = seq.extra[i]);
+    seq.blocks.push_back(id);
+    note(Happened::Allocate, id);
+  }
+  if (copied) {
+    seq.copies.push_back({source, seq.blocks[found.matched], copied});
+    t.counters.copies++;
+  }
+  if (written) {
+    seq.written = count;
+    seal_written(seq, nullptr);
+  }
+  Counters& c = t.counters;
+  c.requests++;
+  c.blocks_asked += count / size;
+  c.blocks_hit += found.matched;
+  c.tokens_asked += count;
+  c.tokens_hit += known + copied;
+  c.endings[u8(found.why.reason)]++;
+  c.missed[u8(found.why.reason)] += count / size - found.matched;
+  return {handle_of(index, seq.generation), known + copied, found.why};
+}
+
+}  // namespace tenure

@@ -1,0 +1,232 @@
+// What a running sequence does: append, seal, fork, truncate, release.
+#pragma once
+#include "pool.hpp"
+
+namespace tenure {
+
+inline void Pool::acknowledge_copies(Sequence& seq) {
+  for (const Copy& copy : seq.copies) unhold(copy.source);
+  seq.copies.clear();
+}
+
+inline void Pool::acknowledge(u64 handle, double now) {
+  Sequence& seq = sequence(handle);
+  tick(now);
+  acknowledge_copies(seq);
+}
+
+// Seals every full block below `written`. An equal block that is there already wins: the table takes it (rewrite), or the own
+// copy stays private until release and the tree's block is referenced beside it (keep).
+inline void Pool::seal_written(Sequence& seq, std::vector<Rewrite>* rewrites) {
+  const u32 size = options.block_size;
+  bool fresh_parent = false;  // nothing can be below a block that has just joined the tree
+  for (; (u64(seq.sealed) + 1) * size <= seq.written; ++seq.sealed) {
+    const u32 i = seq.sealed, id = seq.blocks[i];
+    Block& b = store.blocks[id];
+    if (b.state != State::Active) {  // a fork has sealed it
+      fresh_parent = false;
+      continue;
+    }
+    b.parent = i ? seq.tree_block(i - 1) : NONE;
+    b.depth = i;
+    b.filled = u16(size);
+    b.chain = chain_hash(i ? store.blocks[b.parent].chain : salt_, extras_.hash(b.extra), store.tokens_of(id), size);
+    if (tree.roots[seq.root].dead || (i && dead(store.blocks[b.parent]))) {
+      b.flags |= DOOMED;
+      b.parent = NONE;  // nobody may find it, so it hangs nowhere
+      move(id, Step::Seal);
+      note(Happened::Seal, id);
+      continue;
+    }
+    const u64 key = tree.key(seq.root, b.chain);
+    const u32 first = fresh_parent ? NONE : tree.find(key, seq.root, b.parent, b.extra, store.tokens_of(id));
+    if (first != NONE) {
+      fresh_parent = false;
+      tenants[seq.tenant].counters.duplicates++;
+      note(Happened::Duplicate, id);
+      refer(first);
+      if (options.rewrite) {
+        seq.blocks[i] = first;
+        if (rewrites) rewrites->push_back({i, store.device.slots[id].frame, store.device.slots[first].frame});
+        unrefer(id);
+      } else {
+        seq.twins.resize(seq.blocks.size(), NONE);
+        seq.twins[i] = first;
+      }
+      continue;
+    }
+    move(id, Step::Seal);
+    tree.link(id);
+    fresh_parent = true;
+    Policy& policy = *tenants[seq.tenant].policy;
+    b.flags |= ENTERED;
+    if (policy.wants_life) policy.enter(id, ghost_key(b), now_);
+    if (i == 0) ledger.began(b.chain, seq.space);
+    if (seq.expires < FOR_EVER) {
+      b.flags |= EXPIRES;
+      block_deadlines_.push({seq.expires, id, b.generation});
+    }
+    note(Happened::Seal, id);
+  }
+}
+
+inline std::vector<Rewrite> Pool::seal(u64 handle, u64 upto, double now) {
+  Sequence& seq = sequence(handle);
+  if (upto > seq.length)
+    throw Error(Kind::Token,
+                "cannot seal up to token " + std::to_string(upto) + ": the sequence has " + std::to_string(seq.length),
+                {{"upto", double(upto)}, {"length", double(seq.length)}});
+  tick(now);
+  acknowledge_copies(seq);
+  std::vector<Rewrite> rewrites;
+  seq.written = std::max(seq.written, upto);
+  seal_written(seq, &rewrites);
+  return rewrites;
+}
+
+// May others still read what a write at `offset` would change?
+inline bool shared_for_writing(const Block& b, u32 offset) {
+  return b.state != State::Active || b.refs > 1 || (b.holds && offset < b.filled);
+}
+
+inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, double now) {
+  Sequence& seq = sequence(handle);
+  check_count(seq.length + count);
+  tick(now);
+  const u32 size = options.block_size;
+  Appended result;
+  if (count == 0) return result;
+  const u32 offset = u32(seq.length % size);
+  const u32 total = u32((seq.length + count + size - 1) / size);
+  // The half-full block at the end may be written only if it is this sequence's alone and was never sealed.
+  const u32 tail = offset ? seq.blocks.back() : NONE;
+  const bool copy = tail != NONE && shared_for_writing(store.blocks[tail], offset);
+  const u32 fresh = total - u32(seq.blocks.size()) + copy;
+  if (!tenants.may(seq.tenant, fresh).ok()) {
+    tenants[seq.tenant].counters.refused++;
+    refuse(seq.tenant, fresh, "append");
+  }
+  acknowledge_copies(seq);
+  seq.written = seq.length;
+  seal_written(seq, &result.rewrites);
+  Tenant& t = tenants[seq.tenant];
+  make_room(seq.tenant, fresh);
+  if (copy) {
+    const u32 target = take_block(seq.root, seq.tenant);
+    Block& b = store.blocks[target];
+    std::memcpy(store.tokens_of(target), store.tokens_of(tail), offset * sizeof(u32));
+    extras_.retain(b.extra = store.blocks[tail].extra);
+    hold(tail);
+    seq.blocks.back() = target;
+    unrefer(tail);
+    seq.copies.push_back({tail, target, offset});
+    t.counters.copies++;
+    note(Happened::Allocate, target);
+    result.copies.push_back({store.device.slots[tail].frame, store.device.slots[target].frame, offset});
+  }
+  u64 done = 0;
+  u32 at = offset;
+  u32 block = offset ? u32(seq.blocks.size()) - 1 : u32(seq.blocks.size());
+  while (done < count) {
+    if (block == seq.blocks.size()) {
+      const u32 id = take_block(seq.root, seq.tenant);
+      seq.blocks.push_back(id);
+      if (block < seq.extra.size()) extras_.retain(store.blocks[id].extra = seq.extra[block]);
+      note(Happened::Allocate, id);
+      result.frames.push_back(store.device.slots[id].frame);
+    }
+    const u32 id = seq.blocks[block];
+    const u32 part = u32(std::min<u64>(size - at, count - done));
+    std::memcpy(store.tokens_of(id) + at, tokens + done, part * sizeof(u32));
+    store.blocks[id].filled = u16(at + part);
+    done += part;
+    at = 0;
+    block++;
+  }
+  if (!seq.twins.empty()) seq.twins.resize(seq.blocks.size(), NONE);
+  seq.length += count;
+  seq.output += u32(count);
+  seq.written = seq.length;
+  seal_written(seq, &result.rewrites);
+  return result;
+}
+
+inline u64 Pool::fork(u64 handle, double now) {
+  sequence(handle);
+  if (sequences.size() - spare_sequences_.size() >= 0xFFFFFF)
+    throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
+  tick(now);
+  Sequence& parent = sequence(handle);
+  u32 index;
+  if (spare_sequences_.empty()) {
+    index = u32(sequences.size());
+    sequences.emplace_back();
+  } else {
+    index = spare_sequences_.back();
+    spare_sequences_.pop_back();
+  }
+  Sequence& child = sequences[index];
+  const u32 generation = child.generation;
+  child = parent;
+  child.generation = generation;
+  child.copies.clear();
+  child.counts_from = u32(child.blocks.size());
+  if (child.length % options.block_size) child.counts_from--;  // the open block will be the child's own
+  for (u32 id : child.blocks) refer(id);
+  for (u32 id : child.twins)
+    if (id != NONE) refer(id);
+  for (u32 number : child.extra) extras_.retain(number);
+  tree.roots[child.root].live++;
+  return handle_of(index, child.generation);
+}
+
+// Gives back the blocks from position `from` on, the last first.
+inline void Pool::give_back(Sequence& seq, u32 from) {
+  for (u32 i = u32(seq.blocks.size()); i-- > from;) {
+    touch(seq, i, seq.tree_block(i));
+    if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);
+    unrefer(seq.blocks[i]);
+  }
+  seq.blocks.resize(from);
+  if (!seq.twins.empty()) seq.twins.resize(from);
+}
+
+inline void Pool::truncate(u64 handle, u64 length, double now) {
+  Sequence& seq = sequence(handle);
+  if (length > seq.length)
+    throw Error(Kind::Token,
+                "cannot truncate to " + std::to_string(length) + " tokens: the sequence has " + std::to_string(seq.length),
+                {{"length", double(seq.length)}, {"asked", double(length)}});
+  tick(now);
+  acknowledge_copies(seq);
+  const u32 size = options.block_size;
+  give_back(seq, u32((length + size - 1) / size));
+  seq.output -= u32(std::min<u64>(seq.output, seq.length - length));
+  seq.length = length;
+  seq.written = std::min(seq.written, length);
+  seq.sealed = std::min(seq.sealed, u32(length / size));
+  seq.matched = std::min(seq.matched, u32(length / size));
+  if (const u32 open = u32(length / size); length % size && open < seq.twins.size() && seq.twins[open] != NONE) {
+    unrefer(seq.twins[open]);  // what follows will not be what the twin holds
+    seq.twins[open] = NONE;
+  }
+}
+
+inline void Pool::release(u64 handle, bool abort, double now) {
+  Sequence& seq = sequence(handle);
+  tick(now);
+  acknowledge_copies(seq);
+  if (!abort) seq.written = seq.length;
+  seal_written(seq, nullptr);
+  if (!abort) keep_after_release(seq);
+  give_back(seq, 0);
+  drop_extras(seq.extra);
+  seq.extra.clear();
+  seq.twins.clear();
+  seq.alive = false;
+  seq.generation++;
+  if (--tree.roots[seq.root].live == 0) reap(seq.root);
+  spare_sequences_.push_back(u32(handle & 0xFFFFFF));
+}
+
+}  // namespace tenure

@@ -1,0 +1,87 @@
+// Why: a reason for every hit and miss, counters per tenant, and a bounded log of what happened to blocks.
+#pragma once
+#include <array>
+#include <vector>
+
+#include "policies/ghosts.hpp"
+#include "store.hpp"
+
+namespace tenure {
+
+enum class Reason : u8 { Hit, NeverSeen, TooShort, Diverged, Evicted, Expired, Invalidated, Foreign, Limit };
+inline constexpr std::array<const char*, 9> REASON_NAMES{"hit",     "never_seen",  "too_short", "diverged", "evicted",
+                                                         "expired", "invalidated", "foreign",   "limit"};
+
+// Why a look-up ended where it did.
+struct Why {
+  Reason reason = Reason::Hit;
+  u8 policy = 0;      // evicted: the policy that chose it (index into POLICY_NAMES)
+  u32 tenant = NONE;  // evicted: the tenant it made room for
+  u32 space = NONE;   // foreign: the namespace that has it
+  u64 at = 0;         // the first token that was not found
+  double when = 0;    // evicted, expired, invalidated: when it went, s
+};
+
+struct Ghost {
+  double when;
+  u32 tenant;
+  Reason reason;
+  u8 policy;
+};
+
+enum class Happened : u8 { Allocate, Seal, Hit, Release, Evict, Expire, Invalidate, Free, Duplicate, Pin, Unpin };
+inline constexpr std::array<const char*, 11> HAPPENED_NAMES{"allocate",   "seal", "hit",       "release", "evict", "expire",
+                                                            "invalidate", "free", "duplicate", "pin",     "unpin"};
+
+struct Event {
+  double time;
+  u32 block, generation, frame, tenant;
+  Happened what;
+  State state;  // after it
+};
+
+struct Counters {
+  u64 requests = 0, refused = 0;
+  u64 blocks_asked = 0, blocks_hit = 0, tokens_asked = 0, tokens_hit = 0;
+  u64 evicted = 0, evicted_by_others = 0, expired = 0, invalidated = 0, duplicates = 0, copies = 0;
+  std::array<u64, REASON_NAMES.size()> endings{};  // requests, by what ended their look-up
+  std::array<u64, REASON_NAMES.size()> missed{};   // blocks not found, by what ended the look-up
+};
+
+class Ledger {
+ public:
+  Ledger(u32 frames, u32 events) : ghosts_(std::min<u64>(frames, 1 << 16)), seen_(1 << 12), log_(events) {}
+
+  void log(Happened what, const Block& block, u32 id, u32 frame, u32 tenant, double now) {
+    if (log_.empty()) return;
+    log_[count_++ % log_.size()] = Event{now, id, block.generation, frame, tenant, what, block.state};
+  }
+  u64 logged() const { return count_; }
+  // Events numbered from..logged(), as far as they are still kept; returns the number of the first one given.
+  u64 read(u64 from, std::vector<Event>& out) const {
+    const u64 kept = std::min<u64>(count_, log_.size());
+    from = std::max(from, count_ - kept);
+    for (u64 i = from; i < count_; ++i) out.push_back(log_[i % log_.size()]);
+    return from;
+  }
+
+  void gone(u64 key, const Ghost& ghost) { ghosts_.put(key, ghost); }
+  const Ghost* find_gone(u64 key) {
+    auto* entry = ghosts_.find(key);
+    return entry ? &entry->payload : nullptr;
+  }
+  // Which namespace last began with these tokens (chain: no namespace in it).
+  void began(u64 chain, u32 space) { seen_.put(chain, space); }
+  u32 who_began(u64 chain) {
+    auto* entry = seen_.find(chain);
+    return entry ? entry->payload : NONE;
+  }
+
+ private:
+  Ghosts<Ghost> ghosts_;
+  Ghosts<u32> seen_;
+  std::vector<Event> log_;
+  u64 count_ = 0;
+};
+
+}  // namespace tenure

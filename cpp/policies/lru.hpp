@@ -1,0 +1,21 @@
+// lru: the leaf whose last use is longest ago goes first (R3.1, R3.4). newest_first = 1 turns it round (MRU).
+#pragma once
+#include "policy.hpp"
+
+namespace tenure {
+
+class Lru final : public KeyedPolicy {
+ public:
+  Lru(Store& store, u32 frames) : KeyedPolicy(store, frames) { wants_touch = false; }
+  const char* name() const override { return "lru"; }
+  std::vector<Parameter> parameters() override { return {{"newest_first", &newest_first_, 0, 1}}; }
+  double key(u32 block) override {
+    const double stamp = double(slots[block].stamp);
+    return newest_first_ != 0 ? -stamp : stamp;
+  }
+
+ private:
+  double newest_first_ = 0;
+};
+
+}  // namespace tenure

@@ -1,0 +1,474 @@
+// The pool: everything above put together, under one lock. This file has the data and the primitives that every operation is
+// made of; admission.hpp, growth.hpp, retention.hpp and audit.hpp have the operations. No bytes, no I/O, no clock, no globals.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <queue>
+#include <thread>
+#include <unordered_map>
+
+#include "interner.hpp"
+#include "policies/registry.hpp"
+#include "prefix_tree.hpp"
+#include "sequence.hpp"
+#include "tenants.hpp"
+
+namespace tenure {
+
+using PolicyMaker = std::function<std::unique_ptr<Policy>(const PolicyContext&)>;
+
+class Pool {
+ public:
+  Pool(const Options& options, const PrefillCost& cost, const std::map<std::string, double>& parameters);
+
+  // -- the life of a request (admission.hpp, growth.hpp)
+  Admission admit(u32 space, const u32* tokens, u64 count, Request&& request, double now);
+  struct Match {
+    std::vector<u32> frames;
+    Why why;
+  };
+  Match match(u32 space, const u32* tokens, u64 count, const Request& request, double now);
+  struct Appended {
+    std::vector<Copy> copies;  // to do before writing; .source and .target are frames here
+    std::vector<u32> frames;   // new, at the table's end
+    std::vector<Rewrite> rewrites;
+  };
+  Appended append(u64 handle, const u32* tokens, u64 count, double now);
+  std::vector<Rewrite> seal(u64 handle, u64 upto, double now);
+  u64 fork(u64 handle, double now);
+  void truncate(u64 handle, u64 length, double now);
+  void acknowledge(u64 handle, double now);
+  void release(u64 handle, bool abort, double now);
+
+  // -- retention (retention.hpp)
+  u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner,
+            double deadline, double now);
+  bool end_lease(u64 handle, double now);
+  void invalidate(u32 space, double now);
+  u64 sweep(double now);
+  u64 clear(double now);
+
+  // -- settings
+  u32 open_space(u32 tenant, float rebuild);
+  u32 open_tenant(const std::string& name);
+  void set_quota(u32 tenant, const Quota& quota);
+  void set_policy(const PolicyMaker& make, u8 index, const std::map<std::string, double>& parameters, double now);
+  void set_policy_parameters(const std::map<std::string, double>& parameters, double now);
+  std::map<std::string, double> policy_parameters();
+
+  // -- reading (audit.hpp)
+  void check() const;
+  std::vector<u32> order(u32 tenant, double now);
+  std::vector<u32> lease_frames(u64 handle) const;
+  std::size_t idle_sequences() const { return spare_sequences_.size(); }
+  void advance(double now) { tick(now); }  // what time alone changes: leases and content that are due go
+
+  class Guard;  // the lock: the caller takes it around every call above
+
+  const Options options;
+  PrefillCost cost;
+  Store store;
+  PrefixTree tree;
+  Tenants tenants;
+  Ledger ledger;
+  std::array<u32, STATE_NAMES.size()> states{};  // device frames by their block's state
+  std::deque<Sequence> sequences;                // places do not move
+  std::vector<Lease> leases;
+  u32 pinned = 0;
+  u64 refused_leases = 0;
+  u64 policy_errors = 0;
+  u8 policy = 0;  // index into POLICIES, or CUSTOM_POLICY
+
+  Sequence& sequence(u64 handle);
+  u64 handle_of(u32 index, u32 generation) const {
+    return (u64(generation & 0xFFFFFFFu) << 36) | (u64(options.tag & 0xFFFu) << 24) | index;
+  }
+
+ private:
+  friend class Replay;
+  struct Space {
+    u32 root, previous, tenant;
+    u64 salt;
+    float rebuild;
+  };
+  struct Due {
+    double when;
+    u32 id, generation;
+    bool operator>(const Due& other) const { return when > other.when; }
+  };
+  using Agenda = std::priority_queue<Due, std::vector<Due>, std::greater<>>;
+
+  // primitives
+  bool dead(const Block& b) const { return (b.flags & DOOMED) || tree.roots[b.root].dead; }
+  void move(u32 id, Step event) {
+    Block& b = store.blocks[id];
+    states[u8(b.state)]--;
+    step(b, id, event);
+    states[u8(b.state)]++;
+  }
+  u32 tenant_of(const Block& b) const { return tree.roots[b.root].tenant; }
+  u64 ghost_key(const Block& b) const { return b.chain ^ spaces_[tree.roots[b.root].space].salt; }
+  void note(Happened what, u32 id) {
+    const Block& b = store.blocks[id];
+    ledger.log(what, b, id, store.device.slots[id].frame, tenant_of(b), now_);
+  }
+  void queue_if_evictable(u32 id) {
+    const Block& b = store.blocks[id];
+    const Slot& s = store.device.slots[id];
+    if (b.state != State::Cached || b.busy() || s.children != 0 || s.frame == NONE) return;
+    Tenant& t = tenants[tenant_of(b)];
+    t.policy->insert(id, now_);
+    t.queued++;
+  }
+  void unqueue(u32 id) {
+    if (store.device.slots[id].queued == NONE) return;
+    Tenant& t = tenants[tenant_of(store.blocks[id])];
+    t.policy->remove(id);
+    t.queued--;
+  }
+  void grow_busy(u32 id) {
+    unqueue(id);
+    tenants.add_busy(tenant_of(store.blocks[id]), 1);
+  }
+  void refer(u32 id) {
+    Block& b = store.blocks[id];
+    if (!b.busy()) grow_busy(id);
+    if (b.refs++ == 0 && b.state == State::Cached) move(id, Step::Hit);
+  }
+  void hold(u32 id) {
+    Block& b = store.blocks[id];
+    if (!b.busy()) grow_busy(id);
+    b.holds++;
+  }
+  void pin(u32 id) {
+    Block& b = store.blocks[id];
+    if (!b.busy()) grow_busy(id);
+    if (b.pins++ == 0) {
+      pinned++;
+      tenants[tenant_of(b)].pinned++;
+    }
+  }
+  void unrefer(u32 id) {
+    store.blocks[id].refs--;
+    settle(id);
+  }
+  void unhold(u32 id) {
+    store.blocks[id].holds--;
+    settle(id);
+  }
+  void unpin(u32 id) {
+    Block& b = store.blocks[id];
+    if (--b.pins == 0) {
+      pinned--;
+      tenants[tenant_of(b)].pinned--;
+    }
+    settle(id);
+  }
+  void settle(u32 id);  // after a reference, hold or pin went
+  void vanish(u32 id, Step event, Reason reason, u32 asker);
+  void vanish_tree(u32 id, Reason reason);
+  u32 take_block(u32 root, u32 tenant);
+  void touch(const Sequence& seq, u32 i, u32 id);
+  void evict(u32 count, u32 asker, bool own_only);
+  void make_room(u32 tenant, u32 fresh);
+  u32 dead_leaf(u32 asker, bool own_only);
+  void reap(u32 root);
+
+  void tick(double now);
+  void refuse(u32 tenant, u64 more, const char* what) const;
+
+  // admission
+  struct Found {
+    u32 matched = 0;
+    u32 newly_busy = 0;
+    Why why;
+  };
+  Found walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra);
+  Why explain(u32 root, u32 matched, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra);
+  std::pair<u32, u32> diverging(u32 root, u32 parent, u32 extra, const u32* tokens, u64 count, u32 limit) const;
+  std::vector<u32> intern_extras(const Request& request, u64 count);
+  void drop_extras(const std::vector<u32>& extra);
+  void check_count(u64 count) const;
+
+  // growth
+  void acknowledge_copies(Sequence& seq);
+  void seal_written(Sequence& seq, std::vector<Rewrite>* rewrites);
+  void give_back(Sequence& seq, u32 from);
+
+  // retention
+  void place_lease(Lease& lease, bool place);
+  void drop_lease(u32 index);
+  u64 new_lease(Lease&& lease);
+  u32 pins_needed(u32 block, u32& newly_busy) const;
+  bool within_budget(u32 tenant, u32 pins) const;
+  void keep_after_release(Sequence& seq);
+  void expire(u32 id);
+
+  std::unique_ptr<Policy> make_policy(const PolicyMaker& make, const std::map<std::string, double>& parameters);
+
+  std::vector<Space> spaces_;
+  std::vector<u32> spare_roots_, spare_sequences_, spare_leases_;
+  std::vector<u32> dead_roots_;
+  std::unordered_map<std::string, u32> anchors_;  // tenant and session -> lease
+  Agenda lease_deadlines_, block_deadlines_;
+  Interner extras_;
+  PolicyMaker maker_;
+  std::map<std::string, double> parameters_;
+  std::vector<u64> chains_;  // scratch of one admission
+  std::vector<u32> found_;
+  u64 stamp_ = 0;
+  double now_ = -FOR_EVER;
+  u64 salt_;
+  mutable std::mutex mutex_;
+  mutable std::atomic<std::thread::id> owner_{};
+};
+
+// Holds the pool's lock. A policy that calls back into the pool that is asking it gets an error, not a deadlock.
+class Pool::Guard {
+ public:
+  explicit Guard(const Pool& pool) : pool_(pool) {
+    if (pool.owner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+      throw Error(Kind::Reentrancy, "a policy called back into the manager that is asking it; it may only return a number");
+    pool.mutex_.lock();
+    pool.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+  ~Guard() {
+    pool_.owner_.store(std::thread::id(), std::memory_order_relaxed);
+    pool_.mutex_.unlock();
+  }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  const Pool& pool_;
+};
+
+inline Pool::Pool(const Options& o, const PrefillCost& cost, const std::map<std::string, double>& parameters)
+    : options(o),
+      cost(cost),
+      store(o.frames, o.block_size),
+      tree(store),
+      tenants(o.frames),
+      ledger(o.frames, o.events),
+      policy(find_policy(o.policy)),
+      maker_(POLICIES[policy].make),
+      parameters_(parameters),
+      salt_(mix(o.seed ^ 0x74656e757265ull)) {
+  states[u8(State::Free)] = o.frames;
+  make_policy(maker_, parameters);  // refuses bad parameters before anything uses them
+}
+
+inline std::unique_ptr<Policy> Pool::make_policy(const PolicyMaker& make, const std::map<std::string, double>& parameters) {
+  auto made = make(PolicyContext{store, tree, cost, options.frames});
+  set_parameters(*made, parameters);
+  return made;
+}
+
+inline Sequence& Pool::sequence(u64 handle) {
+  const u32 index = u32(handle & 0xFFFFFF), tag = u32(handle >> 24) & 0xFFF, generation = u32(handle >> 36);
+  if (tag != (options.tag & 0xFFF)) throw Error(Kind::ForeignHandle, "this handle belongs to another manager");
+  if (index >= sequences.size() || !sequences[index].alive || (sequences[index].generation & 0xFFFFFFF) != generation)
+    throw Error(Kind::StaleHandle, "the sequence has been released: its handle names nothing any more",
+                {{"handle", double(index)}});
+  return sequences[index];
+}
+
+inline void Pool::tick(double now) {
+  if (now != now) throw Error(Kind::Config, "the clock gave no number (NaN)");
+  now_ = std::max(now_, now);  // a clock that steps back does not un-expire anything
+  while (!lease_deadlines_.empty() && lease_deadlines_.top().when <= now_) {
+    const Due due = lease_deadlines_.top();
+    lease_deadlines_.pop();
+    if (leases[due.id].alive && leases[due.id].generation == due.generation) drop_lease(due.id);
+  }
+  while (!block_deadlines_.empty() && block_deadlines_.top().when <= now_) {
+    const Due due = block_deadlines_.top();
+    block_deadlines_.pop();
+    if (store.blocks[due.id].generation == due.generation) expire(due.id);
+  }
+}
+
+inline void Pool::settle(u32 id) {
+  Block& b = store.blocks[id];
+  if (b.refs) return;
+  if (b.state == State::Sealed && !dead(b)) {
+    move(id, Step::Release);
+    note(Happened::Release, id);
+  }
+  if (b.busy()) return;
+  tenants.add_busy(tenant_of(b), -1);
+  if (b.state == State::Active) {
+    vanish(id, Step::ReleasePartial, Reason::Hit, NONE);
+  } else if (dead(b)) {
+    vanish_tree(id, tree.roots[b.root].dead ? Reason::Invalidated : Reason::Expired);
+  } else {
+    queue_if_evictable(id);
+  }
+}
+
+// A block goes for good: its index entry, its frame and its record in one step.
+inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
+  Block& b = store.blocks[id];
+  const u32 tenant = tenant_of(b), parent = b.parent, root = b.root;
+  Tenant& t = tenants[tenant];
+  const bool in_tree = b.flags & IN_TREE;
+  unqueue(id);
+  if (reason != Reason::Hit) {
+    const u64 key = ghost_key(b);
+    if (t.policy->wants_life && (b.flags & ENTERED)) t.policy->evict(id, key, now_);
+    ledger.gone(key, Ghost{now_, asker, reason, policy});
+    if (reason == Reason::Evicted) {
+      t.counters.evicted++;
+      if (asker != tenant) t.counters.evicted_by_others++;
+    } else {
+      (reason == Reason::Expired ? t.counters.expired : t.counters.invalidated)++;
+    }
+  }
+  move(id, event);
+  note(reason == Reason::Evicted   ? Happened::Evict
+       : reason == Reason::Expired ? Happened::Expire
+       : reason == Reason::Hit     ? Happened::Free
+                                   : Happened::Invalidate,
+       id);
+  if (in_tree) tree.unlink(id);
+  if (b.extra) extras_.drop(b.extra);
+  store.device.give(id);
+  store.destroy(id);
+  tenants.add_used(tenant, -1);
+  if (--tree.roots[root].live == 0) reap(root);
+  if (in_tree && parent != NONE) queue_if_evictable(parent);
+}
+
+// A block that nobody uses and nobody may hit, and all below it (which then nobody uses either), children first.
+inline void Pool::vanish_tree(u32 id, Reason reason) {
+  u32 at = id;
+  for (;;) {
+    while (store.blocks[at].first_child != NONE) at = store.blocks[at].first_child;
+    const u32 above = store.blocks[at].parent;
+    const bool last = at == id;
+    vanish(at, store.blocks[at].state == State::Cached ? Step::Drop : Step::ReleaseInvalid, reason, NONE);
+    if (last) return;
+    at = above;
+  }
+}
+
+inline u32 Pool::take_block(u32 root, u32 tenant) {
+  const u32 id = store.create();
+  store.device.take(id);
+  Block& b = store.blocks[id];
+  b.root = root;
+  tree.roots[root].live++;
+  move(id, Step::Allocate);
+  tenants.add_used(tenant, 1);
+  tenants.add_busy(tenant, 1);
+  b.refs = 1;
+  return id;
+}
+
+// A leaf of an invalidated namespace; NONE if there is none. What is still read is cut off: it goes on its own, at release.
+inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
+  for (std::size_t i = 0; i < dead_roots_.size();) {
+    const u32 r = dead_roots_[i];
+    Root& root = tree.roots[r];
+    if (own_only && root.tenant != asker) {
+      ++i;
+      continue;
+    }
+    u32 at = NONE;
+    if (root.cursor != NONE && store.blocks[root.cursor].generation == root.cursor_generation) at = root.cursor;
+    for (;;) {
+      const u32 child = at == NONE ? root.first_child : store.blocks[at].first_child;
+      if (child == NONE) break;
+      if (store.blocks[child].busy()) {
+        store.blocks[child].flags |= DOOMED;
+        tree.unlink(child);
+      } else {
+        at = child;
+      }
+    }
+    if (at != NONE) {
+      const u32 parent = store.blocks[at].parent;
+      root.cursor = parent;
+      root.cursor_generation = parent == NONE ? 0 : store.blocks[parent].generation;
+      return at;
+    }
+    dead_roots_[i] = dead_roots_.back();
+    dead_roots_.pop_back();
+  }
+  return NONE;
+}
+
+// Evicts exactly `count` blocks, invalidated ones first. MUST have been found possible before.
+inline void Pool::evict(u32 count, u32 asker, bool own_only) {
+  while (count > 0) {
+    const u32 garbage = dead_leaf(asker, own_only);
+    if (garbage != NONE) {
+      vanish(garbage, Step::Drop, Reason::Invalidated, asker);
+      --count;
+      continue;
+    }
+    const u32 from = own_only ? asker : tenants.next_victim(asker);
+    if (from == NONE || tenants[from].queued == 0) return;
+    vanish(tenants[from].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
+    --count;
+  }
+}
+
+// Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall from whose turn it is.
+inline void Pool::make_room(u32 tenant, u32 fresh) {
+  const Tenant& t = tenants[tenant];
+  if (u64(t.used) + fresh > t.cap) evict(u32(u64(t.used) + fresh - t.cap), tenant, true);
+  if (const u32 free = store.device.free(); fresh > free) evict(std::max(fresh - free, options.evict_batch), tenant, false);
+  if (store.device.free() < fresh)
+    throw Error(Kind::Integrity, "eviction found less than the books promise",
+                {{"free", double(store.device.free())}, {"needed", double(fresh)}});
+}
+
+// A dead root that no block and no sequence names can be used again.
+inline void Pool::reap(u32 r) {
+  Root& root = tree.roots[r];
+  if (!root.dead) return;
+  if (spaces_[root.space].previous == r) spaces_[root.space].previous = NONE;
+  std::erase(dead_roots_, r);
+  spare_roots_.push_back(r);
+}
+
+inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
+  Block& b = store.blocks[id];
+  if (!(b.flags & IN_TREE)) return;
+  Slot& s = store.device.slots[id];
+  const bool first = s.stamp == 0;
+  s.stamp = ++stamp_;
+  s.last = now_;
+  if (i >= seq.counts_from) s.uses++;
+  Policy& policy = *tenants[seq.tenant].policy;
+  if (!policy.wants_touch) return;
+  Use use{now_,
+          seq.output,
+          i,
+          seq.matched,
+          seq.next_use ? seq.next_use[i] : NONE,
+          seq.request.decode_priority,
+          i >= seq.matched,
+          first,
+          seq.request.decode_duration};
+  const u64 token = u64(i) * options.block_size;
+  if (token < seq.prompt) {
+    use.priority = NO_PRIORITY;
+    for (const PriorityRange& range : seq.request.priorities) {
+      if (token < range.start || token >= range.end) continue;
+      use.priority = range.priority;
+      use.duration = range.duration;
+    }
+  }
+  policy.touch(id, use);
+}
+
+}  // namespace tenure
+
+#include "admission.hpp"
+#include "audit.hpp"
+#include "growth.hpp"
+#include "retention.hpp"
+#include "settings.hpp"

@@ -1,0 +1,167 @@
+"""What a block's KV is of, as a typed, length-framed identity; from it the namespace and the digest chain of blocks.
+Called by the manager for every sequence and by every tier that names bytes; it never looks at bytes itself."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from tenure._core import as_tokens
+from tenure.errors import ConfigError, IdentityError
+
+__all__ = ["Identity", "Layout", "content_digest"]
+
+_FRAME = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the KV of one token lies in memory: layers, KV heads, head size, and which shard of how many this is."""
+
+    layers: int
+    heads: int
+    head_size: int
+    shard: int = 0
+    shards: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "heads", "head_size", "shards"):
+            _natural(f"layout.{name}", getattr(self, name), least=1)
+        _natural("layout.shard", self.shard, least=0)
+        if self.shard >= self.shards:
+            raise IdentityError(
+                f"layout.shard is {self.shard}: there are {self.shards} shards, numbered from 0",
+                shard=self.shard,
+                shards=self.shards,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom and what KV belongs to. Two requests share blocks only when every field is equal.
+
+    `weights`, `adapter` and `tokenizer` are content digests (`content_digest`), not names: a name that is given new content
+    would hit old KV. `tenant` is the trust domain; `public=True` opts in to one namespace that all tenants share, charged to
+    the tenant "public". `rebuild` is the price of computing this KV again relative to plain KV (a quantised copy is dear to
+    get back); it steers the cost policies and is no part of the identity.
+
+    Raises IdentityError for a field of the wrong type.
+    """
+
+    model: str
+    weights: str | bytes = b""
+    tenant: str = "default"
+    adapter: str | bytes = b""
+    tokenizer: str | bytes = b""
+    kv_dtype: str = "bf16"
+    quantisation: str = "none"
+    layout: Layout | None = None
+    attention: str = "full"
+    epoch: int = 0
+    public: bool = False
+    rebuild: float = 1.0
+    namespace: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("model", "tenant", "kv_dtype", "quantisation", "attention"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise IdentityError(f"identity.{name} is {value!r}: a non-empty string is needed")
+        for name in ("weights", "adapter", "tokenizer"):
+            if not isinstance(getattr(self, name), str | bytes):
+                raise IdentityError(
+                    f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed"
+                )
+        if self.layout is not None and not isinstance(self.layout, Layout):
+            raise IdentityError(f"identity.layout is {self.layout!r}: a Layout is needed")
+        _natural("identity.epoch", self.epoch, least=0)
+        if not isinstance(self.rebuild, int | float) or not 0 < self.rebuild < 1e6:
+            raise IdentityError(
+                f"identity.rebuild is {self.rebuild!r}: a factor above 0 is needed", rebuild=self.rebuild
+            )
+        object.__setattr__(self, "namespace", hashlib.sha256(self.encode()).digest())
+
+    @property
+    def account(self) -> str:
+        """The tenant that this KV is charged to."""
+        return "public" if self.public else self.tenant
+
+    def with_(self, **changes: Any) -> Identity:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def differs(self, other: Identity) -> tuple[str, ...]:
+        """The names of the fields that tell the two apart."""
+        names = (f.name for f in fields(self) if f.name not in ("namespace", "rebuild"))
+        return tuple(name for name in names if getattr(self, name) != getattr(other, name))
+
+    def encode(self) -> bytes:
+        """Every field that tells KV apart: its name, its type and its value, each behind its length, so that none can run into the next."""
+        parts = [_framed(b"tenure.identity.1")]
+        for f in fields(self):
+            if f.name in ("namespace", "rebuild"):
+                continue
+            value = getattr(self, f.name)
+            if f.name == "tenant" and self.public:
+                value = ""  # shared by all
+            parts.append(_framed(f.name.encode()) + _typed(value))
+        return b"".join(parts)
+
+    def digest_chain(
+        self, tokens: Any, block_size: int, extra_keys: Mapping[int, bytes] | None = None
+    ) -> Iterator[bytes]:
+        """The name of each full block of `tokens` outside the process: BLAKE2b-256 over the parent's digest, the extra key and the
+        tokens (little-endian uint32), keyed with the namespace. Stable across processes, machines and Python versions.
+
+        Raises TokenError for bad tokens, ConfigError for a block size below 1.
+        """
+        if not isinstance(block_size, int) or block_size < 1:
+            raise ConfigError(f"block_size is {block_size!r}: at least 1 token is needed", block_size=block_size)
+        ids = np.ascontiguousarray(as_tokens(tokens), dtype="<u4")
+        parent = b""
+        for block in range(len(ids) // block_size):
+            digest = hashlib.blake2b(digest_size=32, key=self.namespace, person=b"tenure.block.1")
+            digest.update(_framed(parent))
+            digest.update(_framed((extra_keys or {}).get(block, b"")))
+            digest.update(_framed(ids[block * block_size : (block + 1) * block_size].tobytes()))
+            parent = digest.digest()
+            yield parent
+
+
+def content_digest(*parts: bytes | memoryview) -> str:
+    """SHA-256 over the parts, each behind its length: for weights, adapters and tokenizers. Hex."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(_FRAME.pack(memoryview(part).nbytes))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _framed(value: bytes) -> bytes:
+    return _FRAME.pack(len(value)) + value
+
+
+def _typed(value: object) -> bytes:
+    if value is None:
+        return b"n"
+    if isinstance(value, bool):
+        return b"b" + bytes([value])
+    if isinstance(value, int):
+        return b"i" + _framed(str(value).encode())
+    if isinstance(value, bytes):
+        return b"y" + _framed(value)
+    if isinstance(value, str):
+        return b"s" + _framed(value.encode("utf-8"))
+    if isinstance(value, Layout):
+        return b"l" + b"".join(_typed(getattr(value, f.name)) for f in fields(value))
+    raise IdentityError(f"an identity field of type {type(value).__name__} cannot be encoded")
+
+
+def _natural(name: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
+        raise IdentityError(f"{name} is {value!r}: an integer of at least {least} is needed", least=least)

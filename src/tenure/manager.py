@@ -1,0 +1,403 @@
+"""BlockManager, the one door: an engine asks it for the blocks of a request and is told what is there and what to copy first.
+Called by engines, the simulator and the tests; it owns no bytes, does no I/O and reads no clock but the one it was given."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tenure import _core
+from tenure.errors import ConfigError, IdentityError
+from tenure.identity import Identity
+from tenure.ledger import (
+    EVENT_NAMES,
+    POLICY_NAMES,
+    REASONS,
+    STATES,
+    BlockInfo,
+    Counts,
+    Event,
+    LeaseInfo,
+    Reason,
+    TenantStats,
+    Why,
+    block_info,
+)
+from tenure.lease import Lease
+from tenure.presets import preset_options
+from tenure.retention import PrefillCost, Quota, Retention, seconds
+from tenure.sequence import Match, Sequence
+from tenure.tenants import Tenants
+
+__all__ = ["BlockManager"]
+
+_TAGS = itertools.count(1)
+_PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect", "lookup"))
+_MOST_FRAMES = (1 << 31) - 1
+
+
+class BlockManager:
+    """The blocks of one pool of frames.
+
+    frames: how many blocks have room. block_size: tokens a block. policy: the name of a built-in policy, or an object with
+    `priority(block) -> float` (the least goes first); params: that policy's parameters. clock: seconds, never falling.
+    pin_budget: the fraction of the frames that pins, protection and anchors may take. partial_reuse: copy the matching tokens
+    out of a block that diverges, from this many on (0 = never). on_duplicate: when a block seals whose content is there already,
+    "keep" the own copy until release, or "rewrite" the table. recompute_last: never hit a prompt's last token (an engine must
+    compute at least one to have logits). events: how many events to keep. evict_batch: blocks to evict at least when any must
+    go (1 = the exact shortfall).
+
+    All methods may be called from any thread. Raises ConfigError for settings that do not fit.
+    """
+
+    def __init__(
+        self,
+        frames: int,
+        block_size: int = 16,
+        *,
+        policy: str | object = "lru",
+        params: Mapping[str, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        seed: int = 0,
+        pin_budget: float = 0.5,
+        partial_reuse: int = 0,
+        on_duplicate: str = "keep",
+        recompute_last: bool = False,
+        events: int = 4096,
+        evict_batch: int = 1,
+        prefill: PrefillCost | None = None,
+        block_tokens: int | None = None,
+    ) -> None:
+        _range("frames", frames, 1, _MOST_FRAMES)
+        _range("block_size", block_size, 1, 65535)
+        _range("seed", seed, 0, (1 << 64) - 1)
+        _range("partial_reuse", partial_reuse, 0, block_size)
+        _range("events", events, 0, 1 << 28)
+        _range("evict_batch", evict_batch, 1, frames)
+        if not isinstance(pin_budget, int | float) or not 0 <= pin_budget <= 1:
+            raise ConfigError(f"pin_budget is {pin_budget!r}: a fraction from 0 to 1 is needed", pin_budget=pin_budget)
+        if on_duplicate not in ("keep", "rewrite"):
+            raise ConfigError(f"on_duplicate is {on_duplicate!r}: 'keep' or 'rewrite' is needed")
+        self.frames = frames
+        self.block_size = block_size
+        self._clock = clock
+        self._recompute_last = recompute_last
+        self._policy = policy
+        self._core = _core.Pool(
+            frames=frames,
+            block_size=block_size,
+            policy=policy,
+            parameters=_floats(params),
+            seed=seed,
+            pin_budget=float(pin_budget),
+            partial_reuse=partial_reuse,
+            rewrite=on_duplicate == "rewrite",
+            events=events,
+            evict_batch=evict_batch,
+            tag=next(_TAGS) & 0xFFF,
+            slope=(prefill or PrefillCost()).slope,
+            block_tokens=float(block_size if block_tokens is None else block_tokens),
+        )
+        self.tenants = Tenants(self._core)
+        self._spaces: dict[bytes, int] = {}
+        self._identities: list[Identity] = []
+        self._opening = threading.Lock()
+        self._orphans: deque[int] = deque()
+
+    @classmethod
+    def preset(cls, name: str, frames: int, block_size: int | None = None, **settings: Any) -> BlockManager:
+        """A manager that evicts as `name` does: "vllm", "sglang", "tensorrt-llm" or "lmcache". Further settings override."""
+        options = preset_options(name, settings)
+        if block_size is not None:
+            options["block_size"] = block_size
+        return cls(frames, **options)
+
+    # -- requests
+
+    def sequence(
+        self,
+        tokens: Any,
+        who: Identity,
+        *,
+        session: str | None = None,
+        priority: int | Retention | None = None,
+        protect_for: float | None = None,
+        expire_after: float | None = None,
+        anchor_for: float | None = None,
+        extra_keys: Mapping[int, bytes] | None = None,
+        max_hit: int | None = None,
+        written: bool = False,
+    ) -> Sequence:
+        """Admits a request: hits are held, the rest is reserved, all or nothing.
+
+        tokens: ids in [0, 2^31), one dimension: an array, any buffer, a list. session: whose turn this is; anchor_for keeps its
+        newest prefix that many seconds after release. priority: 0-100 for the whole request, or a Retention. protect_for: seconds
+        after release in which the prefix is not evicted. expire_after: seconds from now after which what this request computes
+        must be gone. extra_keys: block of the prompt -> bytes that belong to its content (an image's digest and offset).
+        max_hit: at most so many tokens may be hits. written: the engine writes in lock-step, so full prompt blocks can be hit at
+        once; else they can be after the first append, seal or release.
+
+        Raises TokenError, CapacityError (QuotaError), ConfigError or IdentityError, and has then changed nothing.
+        """
+        if self._orphans:
+            self._release_orphans()
+        request = None
+        if (
+            session is not None
+            or priority is not None
+            or protect_for is not None
+            or expire_after is not None
+            or anchor_for is not None
+            or extra_keys is not None
+        ):
+            request = self._request(extra_keys)
+            if session is not None:
+                request.session = session
+            if priority is not None:
+                (priority if isinstance(priority, Retention) else Retention.of(priority)).fill(request)
+            if protect_for is not None:
+                request.protect_for = seconds("protect_for", protect_for)
+            if expire_after is not None:
+                request.expire_after = seconds("expire_after", expire_after)
+            if anchor_for is not None:
+                if session is None:
+                    raise ConfigError("anchor_for needs a session: whose newest prefix is to be kept?")
+                request.anchor_for = seconds("anchor_for", anchor_for)
+        if max_hit is not None or self._recompute_last:
+            request = request or _core.Request()
+            request.max_hit = self._most_hit(tokens, max_hit)
+        handle, hit, why = self._core.admit(self._space(who), tokens, self._clock(), request, written)
+        return Sequence(self, handle, hit, why, who)
+
+    def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
+        """What a request with these tokens would find; holds nothing and touches nothing. Raises TokenError."""
+        request = None if extra_keys is None else self._request(extra_keys)
+        frames, why = self._core.match(self._space(who), tokens, self._clock(), request)
+        return Match(len(frames) * self.block_size, frames, self._why(why, who))
+
+    def resume(self, handle: int) -> Sequence:
+        """The sequence of a handle kept as a number. Raises StaleHandleError or ForeignHandleError."""
+        self._core.sequence(handle)
+        return Sequence(self, handle, 0, (0, 0, 0.0, 0, -1, -1), None, owns=False)
+
+    # -- leases
+
+    def lookup(
+        self, tokens: Any, who: Identity, *, owner: str, ttl: float, extra_keys: Mapping[int, bytes] | None = None
+    ) -> Lease:
+        """Finds and holds in one step: nothing under the lease is evicted or reused until it is released or `ttl` s have passed."""
+        return self._lease(_LOOKUP, tokens, who, owner, seconds("ttl", ttl), extra_keys)
+
+    def pin(
+        self,
+        tokens: Any,
+        who: Identity,
+        *,
+        owner: str,
+        ttl: float | None = None,
+        extra_keys: Mapping[int, bytes] | None = None,
+    ) -> Lease:
+        """Pins what is cached of this prefix, until released or for `ttl` s. Raises BudgetError beyond the pin budget."""
+        return self._lease(_PIN, tokens, who, owner, None if ttl is None else seconds("ttl", ttl), extra_keys)
+
+    def protect(self, tokens: Any, who: Identity, *, seconds_: float, owner: str = "") -> Lease:
+        """Keeps what is cached of this prefix from eviction for a time (R4.1). Raises BudgetError beyond the pin budget."""
+        return self._lease(_PROTECT, tokens, who, owner, seconds("seconds_", seconds_), None)
+
+    def leases(self) -> list[LeaseInfo]:
+        """All leases in force: pins, anchors, protection, look-ups."""
+        return [
+            LeaseInfo(handle, _core.LEASES[kind], self.tenants.names[tenant], owner, blocks, _finite(deadline))
+            for handle, kind, tenant, blocks, deadline, owner in self._core.leases(self._clock())
+        ]
+
+    def release_lease(self, lease: int) -> bool:
+        """Ends a lease by its id; False when it had ended. Raises StaleHandleError for an id that was never given."""
+        return self._core.end_lease(lease, self._clock())
+
+    # -- what an operator does
+
+    def invalidate(self, **fields: Any) -> int:
+        """Makes every block unhittable whose identity has these field values: O(1) a namespace. Running sequences finish, and their
+        blocks go straight to Free. Returns the number of namespaces. Raises IdentityError for an unknown field."""
+        known = {name for name in Identity.__dataclass_fields__ if name != "namespace"}
+        if not fields or set(fields) - known:
+            raise IdentityError(
+                f"invalidate by one or more of {', '.join(sorted(known))}: got {', '.join(sorted(fields)) or 'none'}"
+            )
+        count = 0
+        for space, identity in enumerate(self._identities):
+            if all(getattr(identity, name) == value for name, value in fields.items()):
+                self._core.invalidate(space, self._clock())
+                count += 1
+        return count
+
+    def sweep(self) -> int:
+        """Frees now what has expired or was invalidated (else done when frames are needed); returns how many blocks went."""
+        return self._core.sweep(self._clock())
+
+    def clear(self) -> int:
+        """Drops every block that is not in use or pinned; returns how many went. Never needs an idle engine."""
+        return self._core.clear(self._clock())
+
+    @property
+    def policy(self) -> str:
+        """The policy in force: a built-in's name, or the class name of a policy of your own."""
+        name = POLICY_NAMES[self._core.policy()]
+        return type(self._policy).__name__ if name == "custom" else name
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The policy's parameters."""
+        return self._core.parameters()
+
+    def set_policy(self, policy: str | object, **params: float) -> None:
+        """Changes the policy on the live pool; what is cached stays, in the order of its last use. Raises ConfigError, PolicyError."""
+        self._core.set_policy(policy, _floats(params), self._clock())
+        self._policy = policy
+
+    def set_params(self, **params: float) -> None:
+        """Changes parameters of the policy in force. Raises ConfigError for one it does not have or a value out of range."""
+        self._core.set_parameters(_floats(params), self._clock())
+
+    # -- what it tells
+
+    def check(self) -> Counts:
+        """Recomputes every invariant from the records. Raises IntegrityError, with numbers, when the books are wrong."""
+        self._core.check()
+        return self.counts()
+
+    def counts(self) -> Counts:
+        """Frames by state."""
+        free, active, sealed, cached, _swapped = self._core.states()
+        return Counts(self.frames, free, active, sealed, cached)
+
+    def stats(self) -> dict[str, TenantStats]:
+        """Counters by tenant."""
+        return {name: self.tenants.stats(name) for name in self.tenants.names}
+
+    def totals(self) -> dict[str, int]:
+        """Counters of the whole pool: pinned frames, leases refused for want of budget, events so far, open sequences."""
+        pinned, refused, logged, running = self._core.totals()
+        return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running}
+
+    def events(self, since: int = 0) -> list[Event]:
+        """The events from number `since` on, as far as they are still kept."""
+        first, rows = self._core.events(since)
+        return [
+            Event(
+                first + i,
+                time_,
+                EVENT_NAMES[what],
+                block,
+                generation,
+                None if frame < 0 else frame,
+                self.tenants.names[tenant],
+                STATES[state],
+            )
+            for i, (time_, what, block, generation, frame, tenant, state) in enumerate(rows)
+        ]
+
+    def block(self, frame: int) -> BlockInfo | None:
+        """The block in a frame, None when it is free. Raises ConfigError for a frame that does not exist."""
+        _range("frame", frame, 0, self.frames - 1)
+        row = self._core.block(frame)
+        return None if row is None else block_info(row, self.tenants.names)
+
+    def blocks(self) -> Iterator[BlockInfo]:
+        """Every block that has a frame."""
+        for frame in range(self.frames):
+            info = self.block(frame)
+            if info is not None:
+                yield info
+
+    def victims(self, tenant: str) -> list[int]:
+        """The frames of a tenant that could be evicted now, next to go first."""
+        return [int(frame) for frame in self._core.order(self.tenants.number(tenant), self._clock())]
+
+    # -- inside
+
+    def _space(self, who: Identity) -> int:
+        try:
+            return self._spaces[who.namespace]
+        except KeyError:
+            return self._open(who)
+        except AttributeError:
+            raise IdentityError(f"who is {who!r}: an Identity is needed") from None
+
+    def _open(self, who: Identity) -> int:
+        with self._opening:
+            space = self._spaces.get(who.namespace)
+            if space is None:
+                space = self._core.open_space(self.tenants.open(who.account), float(who.rebuild))
+                self._identities.append(who)
+                self._spaces[who.namespace] = space
+            return space
+
+    def _request(self, extra_keys: Mapping[int, bytes] | None) -> _core.Request:
+        request = _core.Request()
+        for block in sorted(extra_keys or ()):
+            _range("extra key's block", block, 0, (1 << 32) - 1)
+            request.add_extra(block, (extra_keys or {})[block])
+        return request
+
+    def _most_hit(self, tokens: Any, max_hit: int | None) -> int:
+        if max_hit is not None:
+            _range("max_hit", max_hit, 0, (1 << 62))
+        if not self._recompute_last:
+            return max_hit if max_hit is not None else 1 << 62
+        last = max(len(tokens) - 1, 0)
+        return last if max_hit is None else min(max_hit, last)
+
+    def _lease(
+        self,
+        kind: int,
+        tokens: Any,
+        who: Identity,
+        owner: str,
+        ttl: float | None,
+        extra_keys: Mapping[int, bytes] | None,
+    ) -> Lease:
+        now = self._clock()
+        deadline = math.inf if ttl is None else now + ttl
+        request = None if extra_keys is None else self._request(extra_keys)
+        handle, blocks = self._core.lease(kind, self._space(who), tokens, request, owner, deadline, now)
+        return Lease(self, handle, blocks * self.block_size)
+
+    def _why(self, why: tuple[int, int, float, int, int, int], who: Identity | None) -> Why:
+        code, at, when, policy, tenant, space = why
+        reason = REASONS[code]
+        gone = reason in (Reason.EVICTED, Reason.EXPIRED, Reason.INVALIDATED)
+        return Why(
+            reason=reason,
+            at=at,
+            when=when if gone and when else None,
+            policy=POLICY_NAMES[policy] if reason is Reason.EVICTED else None,
+            tenant=self.tenants.names[tenant] if reason is Reason.EVICTED and tenant >= 0 else None,
+            differs=() if space < 0 or who is None else who.differs(self._identities[space]),
+        )
+
+    def _release_orphans(self) -> None:
+        while self._orphans:
+            self._core.release(self._orphans.popleft(), True, self._clock())
+
+
+def _range(name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{name} is {value!r}: an integer from {least} to {most} is needed", least=least, most=most)
+
+
+def _floats(params: Mapping[str, float] | None) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in (params or {}).items()}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"a policy's parameters are numbers: {error}") from None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,123 @@
+"""How long a request's blocks are to stay: priorities, protection, expiry, pins, anchors. Plain data, checked when it is made.
+The manager hands it to the core, which keeps the leases; nothing here changes a pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenure import _core
+from tenure.errors import ConfigError
+
+__all__ = ["DEFAULT_PRIORITY", "PrefillCost", "PriorityRange", "Quota", "Retention", "seconds"]
+
+DEFAULT_PRIORITY = 35
+"""TensorRT-LLM's default retention priority, on its scale from 0 (goes first) to 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityRange:
+    """A priority for the blocks whose first token lies in [start, end) of the prompt; `duration` s from release, None = no end."""
+
+    start: int = 0
+    end: int | None = None
+    priority: int = DEFAULT_PRIORITY
+    duration: float | None = None
+
+    def __post_init__(self) -> None:
+        _priority(self.priority)
+        if self.start < 0 or (self.end is not None and self.end <= self.start):
+            raise ConfigError(f"a priority range runs from {self.start} to {self.end}: it must hold at least one token")
+        if self.duration is not None:
+            seconds("duration", self.duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """TensorRT-LLM's retention of one request: ranges over the prompt, and a priority for what is decoded.
+
+    The priority of the request that computes a block is the block's base. A later request that hits the block may raise it: the
+    raise ends with its holder, when the request releases the block, or `duration` s after that.
+    """
+
+    ranges: SequenceOf[PriorityRange] = field(default_factory=tuple)
+    decode_priority: int | None = None
+    decode_duration: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.decode_priority is not None:
+            _priority(self.decode_priority)
+        if self.decode_duration is not None:
+            seconds("decode_duration", self.decode_duration)
+
+    @classmethod
+    def of(cls, priority: int) -> Retention:
+        """The same priority for the whole request."""
+        return cls((PriorityRange(priority=priority),), decode_priority=priority)
+
+    def fill(self, request: _core.Request) -> None:
+        """Writes it into a core request."""
+        for r in self.ranges:
+            request.add_priority(
+                r.start, (1 << 63) if r.end is None else r.end, r.priority, -1.0 if r.duration is None else r.duration
+            )
+        if self.decode_priority is not None:
+            request.decode_priority = self.decode_priority
+            request.decode_duration = -1.0 if self.decode_duration is None else self.decode_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A tenant's share of the frames: `floor` nobody else can take, `cap` it cannot exceed, `weight` in what lies between, `pins`
+    what it may pin. Fractions of the frames; the weight is relative to the other tenants' weights.
+
+    Raises ConfigError when a number is out of range or floor > cap.
+    """
+
+    floor: float = 0.0
+    cap: float = 1.0
+    weight: float = 1.0
+    pins: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("floor", "cap", "pins"):
+            value = getattr(self, name)
+            if not _number(value) or not 0 <= value <= 1:
+                raise ConfigError(f"quota.{name} is {value!r}: a fraction from 0 to 1 is needed", **{name: value})
+        if not _number(self.weight) or not 0 < self.weight < 1e9:
+            raise ConfigError(f"quota.weight is {self.weight!r}: a number above 0 is needed", weight=self.weight)
+        if self.floor > self.cap:
+            raise ConfigError(f"the floor {self.floor} is above the cap {self.cap}", floor=self.floor, cap=self.cap)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCost:
+    """What prefill costs, for the policies that weigh it: a token at position p takes 2·parameters FLOPs in the weights and
+    4·layers·hidden·p in attention (Kaplan et al. 2020, table 1). The default is Llama-3.1-8B."""
+
+    parameters: float = 8.03e9
+    layers: int = 32
+    hidden: int = 4096
+
+    @property
+    def slope(self) -> float:
+        """Growth of a token's cost with its position, relative to the cost at position 0; per token."""
+        return 4.0 * self.layers * self.hidden / (2.0 * self.parameters)
+
+
+def seconds(name: str, value: Any, *, least: float = 0.0) -> float:
+    """A finite duration in seconds; raises ConfigError for anything else."""
+    if not _number(value) or not math.isfinite(value) or value < least:
+        raise ConfigError(f"{name} is {value!r}: a number of seconds of at least {least:g} is needed")
+    return float(value)
+
+
+def _priority(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+        raise ConfigError(f"a priority is an integer from 0 to 100: got {value!r}", least=0, most=100)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

@@ -1,0 +1,60 @@
+"""The tenants of a manager by name: their quotas and counters. Called by the manager; the rules themselves are the core's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenure import _core
+from tenure.errors import ConfigError
+from tenure.ledger import TenantStats
+from tenure.retention import Quota
+
+__all__ = ["Tenants"]
+
+
+class Tenants:
+    """`kv.tenants["acme"] = Quota(floor=0.2, cap=0.6)`; a tenant that was given none has Quota()."""
+
+    def __init__(self, core: _core.Pool) -> None:
+        self._core = core
+        self._numbers: dict[str, int] = {}
+        self._quotas: dict[str, Quota] = {}
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> Quota:
+        return self._quotas.get(name, Quota())
+
+    def __setitem__(self, name: str, quota: Quota) -> None:
+        """Raises ConfigError when floors add up to more than 1, QuotaError when a floor is in use by others just now."""
+        if not isinstance(quota, Quota):
+            raise ConfigError(f"a tenant is given a Quota, not {type(quota).__name__}")
+        self._core.set_quota(self.open(name), quota.floor, quota.cap, quota.weight, quota.pins)
+        self._quotas[name] = quota
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def open(self, name: str) -> int:
+        """The tenant's number; a new one when it is new."""
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a tenant's name is a non-empty string: got {name!r}")
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._core.open_tenant(name)
+            self.names.append(name)
+            self._numbers[name] = number
+        return number
+
+    def number(self, name: str) -> int:
+        """The tenant's number. Raises ConfigError for one that was never seen."""
+        if name not in self._numbers:
+            raise ConfigError(f"no tenant named {name!r}; there are {', '.join(self.names) or 'none yet'}")
+        return self._numbers[name]
+
+    def stats(self, name: str) -> TenantStats:
+        """Its frames and counters."""
+        row = self._core.tenant(self.number(name))
+        return TenantStats(**{key: row[key] for key in TenantStats.__dataclass_fields__})
