@@ -180,6 +180,37 @@ inline u64 Pool::fork(u64 handle, double now) {
   return handle_of(index, child.generation);
 }
 
+inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
+  Block& b = store.blocks[id];
+  if (!(b.flags & IN_TREE)) return;
+  Slot& s = store.device.slots[id];
+  const bool first = s.stamp == 0;
+  s.stamp = ++stamp_;
+  s.last = now_;
+  if (i >= seq.counts_from) s.uses++;
+  Policy& policy = *tenants[seq.tenant].policy;
+  if (!policy.wants_touch) return;
+  Use use{now_,
+          seq.output,
+          i,
+          seq.matched,
+          seq.next_use ? seq.next_use[i] : NONE,
+          seq.request.decode_priority,
+          i >= seq.matched,
+          first,
+          seq.request.decode_duration};
+  const u64 token = u64(i) * options.block_size;
+  if (token < seq.prompt) {
+    use.priority = NO_PRIORITY;
+    for (const PriorityRange& range : seq.request.priorities) {
+      if (token < range.start || token >= range.end) continue;
+      use.priority = range.priority;
+      use.duration = range.duration;
+    }
+  }
+  policy.touch(id, use);
+}
+
 // Gives back the blocks from position `from` on, the last first.
 inline void Pool::give_back(Sequence& seq, u32 from) {
   for (u32 i = u32(seq.blocks.size()); i-- > from;) {

@@ -372,7 +372,7 @@ NB_MODULE(_core, m) {
            })
       .def("block",
            [](PyPool& p, u32 frame) -> nb::object {
-             BlockRow row;
+             BlockRow row{};
              const bool found = locked(p, [&] {
                if (frame >= p.options.frames)
                  throw Error(Kind::Config,

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from tenure._core import as_tokens
-from tenure.errors import ConfigError, IdentityError
+from tenure.checks import integer
+from tenure.errors import IdentityError
 
 __all__ = ["Identity", "Layout", "content_digest"]
 
 _FRAME = struct.Struct("<Q")
+_MOST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "head_size", "shards"):
-            _natural(f"layout.{name}", getattr(self, name), least=1)
-        _natural("layout.shard", self.shard, least=0)
+            integer(f"layout.{name}", getattr(self, name), 1, _MOST, IdentityError)
+        integer("layout.shard", self.shard, 0, _MOST, IdentityError)
         if self.shard >= self.shards:
             raise IdentityError(
                 f"layout.shard is {self.shard}: there are {self.shards} shards, numbered from 0",
@@ -74,16 +76,12 @@ class Identity:
                 raise IdentityError(f"identity.{name} is {value!r}: a non-empty string is needed")
         for name in ("weights", "adapter", "tokenizer"):
             if not isinstance(getattr(self, name), str | bytes):
-                raise IdentityError(
-                    f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed"
-                )
+                raise IdentityError(f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed")
         if self.layout is not None and not isinstance(self.layout, Layout):
             raise IdentityError(f"identity.layout is {self.layout!r}: a Layout is needed")
-        _natural("identity.epoch", self.epoch, least=0)
+        integer("identity.epoch", self.epoch, 0, _MOST, IdentityError)
         if not isinstance(self.rebuild, int | float) or not 0 < self.rebuild < 1e6:
-            raise IdentityError(
-                f"identity.rebuild is {self.rebuild!r}: a factor above 0 is needed", rebuild=self.rebuild
-            )
+            raise IdentityError(f"identity.rebuild is {self.rebuild!r}: a factor above 0 is needed", rebuild=self.rebuild)
         object.__setattr__(self, "namespace", hashlib.sha256(self.encode()).digest())
 
     @property
@@ -101,7 +99,7 @@ class Identity:
         return tuple(name for name in names if getattr(self, name) != getattr(other, name))
 
     def encode(self) -> bytes:
-        """Every field that tells KV apart: its name, its type and its value, each behind its length, so that none can run into the next."""
+        """Every field that tells KV apart: name, type and value, each behind its length, so that none runs into the next."""
         parts = [_framed(b"tenure.identity.1")]
         for f in fields(self):
             if f.name in ("namespace", "rebuild"):
@@ -112,16 +110,13 @@ class Identity:
             parts.append(_framed(f.name.encode()) + _typed(value))
         return b"".join(parts)
 
-    def digest_chain(
-        self, tokens: Any, block_size: int, extra_keys: Mapping[int, bytes] | None = None
-    ) -> Iterator[bytes]:
-        """The name of each full block of `tokens` outside the process: BLAKE2b-256 over the parent's digest, the extra key and the
-        tokens (little-endian uint32), keyed with the namespace. Stable across processes, machines and Python versions.
+    def digest_chain(self, tokens: Any, block_size: int, extra_keys: Mapping[int, bytes] | None = None) -> Iterator[bytes]:
+        """The name of each full block of `tokens` outside the process: BLAKE2b-256 over the parent's digest, the extra key
+        and the tokens (little-endian uint32), keyed with the namespace. Stable across processes, machines and Pythons.
 
         Raises TokenError for bad tokens, ConfigError for a block size below 1.
         """
-        if not isinstance(block_size, int) or block_size < 1:
-            raise ConfigError(f"block_size is {block_size!r}: at least 1 token is needed", block_size=block_size)
+        integer("block_size", block_size, 1, 65535)
         ids = np.ascontiguousarray(as_tokens(tokens), dtype="<u4")
         parent = b""
         for block in range(len(ids) // block_size):
@@ -160,8 +155,3 @@ def _typed(value: object) -> bytes:
     if isinstance(value, Layout):
         return b"l" + b"".join(_typed(getattr(value, f.name)) for f in fields(value))
     raise IdentityError(f"an identity field of type {type(value).__name__} cannot be encoded")
-
-
-def _natural(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
-        raise IdentityError(f"{name} is {value!r}: an integer of at least {least} is needed", least=least)

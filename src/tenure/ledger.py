@@ -158,9 +158,7 @@ EVENT_NAMES: tuple[str, ...] = _core.EVENTS
 
 def block_info(row: tuple[Any, ...], tenants: list[str]) -> BlockInfo:
     """From the core's tuple."""
-    (block, generation, state, frame, refs, pins, holds, depth, parent, tenant, uses, last, queued, linked, tokens) = (
-        row
-    )
+    (block, generation, state, frame, refs, pins, holds, depth, parent, tenant, uses, last, queued, linked, tokens) = row
     return BlockInfo(
         handle=(block, generation),
         state=STATES[state],

@@ -8,29 +8,18 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenure import _core
+from tenure.checks import fraction, integer, numbers, seconds
 from tenure.errors import ConfigError, IdentityError
 from tenure.identity import Identity
-from tenure.ledger import (
-    EVENT_NAMES,
-    POLICY_NAMES,
-    REASONS,
-    STATES,
-    BlockInfo,
-    Counts,
-    Event,
-    LeaseInfo,
-    Reason,
-    TenantStats,
-    Why,
-    block_info,
-)
+from tenure.inspection import Inspection
 from tenure.lease import Lease
+from tenure.ledger import POLICY_NAMES, REASONS, LeaseInfo, Reason, Why
 from tenure.presets import preset_options
-from tenure.retention import PrefillCost, Quota, Retention, seconds
+from tenure.retention import PrefillCost, Retention
 from tenure.sequence import Match, Sequence
 from tenure.tenants import Tenants
 
@@ -41,7 +30,7 @@ _PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect
 _MOST_FRAMES = (1 << 31) - 1
 
 
-class BlockManager:
+class BlockManager(Inspection):
     """The blocks of one pool of frames.
 
     frames: how many blocks have room. block_size: tokens a block. policy: the name of a built-in policy, or an object with
@@ -73,14 +62,13 @@ class BlockManager:
         prefill: PrefillCost | None = None,
         block_tokens: int | None = None,
     ) -> None:
-        _range("frames", frames, 1, _MOST_FRAMES)
-        _range("block_size", block_size, 1, 65535)
-        _range("seed", seed, 0, (1 << 64) - 1)
-        _range("partial_reuse", partial_reuse, 0, block_size)
-        _range("events", events, 0, 1 << 28)
-        _range("evict_batch", evict_batch, 1, frames)
-        if not isinstance(pin_budget, int | float) or not 0 <= pin_budget <= 1:
-            raise ConfigError(f"pin_budget is {pin_budget!r}: a fraction from 0 to 1 is needed", pin_budget=pin_budget)
+        integer("frames", frames, 1, _MOST_FRAMES)
+        integer("block_size", block_size, 1, 65535)
+        integer("seed", seed, 0, (1 << 64) - 1)
+        integer("partial_reuse", partial_reuse, 0, block_size)
+        integer("events", events, 0, 1 << 28)
+        integer("evict_batch", evict_batch, 1, frames)
+        fraction("pin_budget", pin_budget)
         if on_duplicate not in ("keep", "rewrite"):
             raise ConfigError(f"on_duplicate is {on_duplicate!r}: 'keep' or 'rewrite' is needed")
         self.frames = frames
@@ -92,7 +80,7 @@ class BlockManager:
             frames=frames,
             block_size=block_size,
             policy=policy,
-            parameters=_floats(params),
+            parameters=numbers(params),
             seed=seed,
             pin_budget=float(pin_budget),
             partial_reuse=partial_reuse,
@@ -190,7 +178,7 @@ class BlockManager:
     def lookup(
         self, tokens: Any, who: Identity, *, owner: str, ttl: float, extra_keys: Mapping[int, bytes] | None = None
     ) -> Lease:
-        """Finds and holds in one step: nothing under the lease is evicted or reused until it is released or `ttl` s have passed."""
+        """Finds and holds in one step: nothing under the lease is evicted until it is released or `ttl` s have passed."""
         return self._lease(_LOOKUP, tokens, who, owner, seconds("ttl", ttl), extra_keys)
 
     def pin(
@@ -205,14 +193,21 @@ class BlockManager:
         """Pins what is cached of this prefix, until released or for `ttl` s. Raises BudgetError beyond the pin budget."""
         return self._lease(_PIN, tokens, who, owner, None if ttl is None else seconds("ttl", ttl), extra_keys)
 
-    def protect(self, tokens: Any, who: Identity, *, seconds_: float, owner: str = "") -> Lease:
-        """Keeps what is cached of this prefix from eviction for a time (R4.1). Raises BudgetError beyond the pin budget."""
-        return self._lease(_PROTECT, tokens, who, owner, seconds("seconds_", seconds_), None)
+    def protect(self, tokens: Any, who: Identity, *, ttl: float, owner: str = "") -> Lease:
+        """Keeps what is cached of this prefix from eviction for `ttl` s (R4.1). Raises BudgetError beyond the pin budget."""
+        return self._lease(_PROTECT, tokens, who, owner, seconds("ttl", ttl), None)
 
     def leases(self) -> list[LeaseInfo]:
         """All leases in force: pins, anchors, protection, look-ups."""
         return [
-            LeaseInfo(handle, _core.LEASES[kind], self.tenants.names[tenant], owner, blocks, _finite(deadline))
+            LeaseInfo(
+                handle,
+                _core.LEASES[kind],
+                self.tenants.names[tenant],
+                owner,
+                blocks,
+                deadline if math.isfinite(deadline) else None,
+            )
             for handle, kind, tenant, blocks, deadline, owner in self._core.leases(self._clock())
         ]
 
@@ -223,8 +218,8 @@ class BlockManager:
     # -- what an operator does
 
     def invalidate(self, **fields: Any) -> int:
-        """Makes every block unhittable whose identity has these field values: O(1) a namespace. Running sequences finish, and their
-        blocks go straight to Free. Returns the number of namespaces. Raises IdentityError for an unknown field."""
+        """Makes every block unhittable whose identity has these field values: O(1) a namespace. Running sequences finish, and
+        their blocks go straight to Free. Returns the number of namespaces. Raises IdentityError for an unknown field."""
         known = {name for name in Identity.__dataclass_fields__ if name != "namespace"}
         if not fields or set(fields) - known:
             raise IdentityError(
@@ -257,68 +252,13 @@ class BlockManager:
         return self._core.parameters()
 
     def set_policy(self, policy: str | object, **params: float) -> None:
-        """Changes the policy on the live pool; what is cached stays, in the order of its last use. Raises ConfigError, PolicyError."""
-        self._core.set_policy(policy, _floats(params), self._clock())
+        """Changes the policy on the live pool; what is cached stays, in order of last use. Raises ConfigError, PolicyError."""
+        self._core.set_policy(policy, numbers(params), self._clock())
         self._policy = policy
 
     def set_params(self, **params: float) -> None:
         """Changes parameters of the policy in force. Raises ConfigError for one it does not have or a value out of range."""
-        self._core.set_parameters(_floats(params), self._clock())
-
-    # -- what it tells
-
-    def check(self) -> Counts:
-        """Recomputes every invariant from the records. Raises IntegrityError, with numbers, when the books are wrong."""
-        self._core.check()
-        return self.counts()
-
-    def counts(self) -> Counts:
-        """Frames by state."""
-        free, active, sealed, cached, _swapped = self._core.states()
-        return Counts(self.frames, free, active, sealed, cached)
-
-    def stats(self) -> dict[str, TenantStats]:
-        """Counters by tenant."""
-        return {name: self.tenants.stats(name) for name in self.tenants.names}
-
-    def totals(self) -> dict[str, int]:
-        """Counters of the whole pool: pinned frames, leases refused for want of budget, events so far, open sequences."""
-        pinned, refused, logged, running = self._core.totals()
-        return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running}
-
-    def events(self, since: int = 0) -> list[Event]:
-        """The events from number `since` on, as far as they are still kept."""
-        first, rows = self._core.events(since)
-        return [
-            Event(
-                first + i,
-                time_,
-                EVENT_NAMES[what],
-                block,
-                generation,
-                None if frame < 0 else frame,
-                self.tenants.names[tenant],
-                STATES[state],
-            )
-            for i, (time_, what, block, generation, frame, tenant, state) in enumerate(rows)
-        ]
-
-    def block(self, frame: int) -> BlockInfo | None:
-        """The block in a frame, None when it is free. Raises ConfigError for a frame that does not exist."""
-        _range("frame", frame, 0, self.frames - 1)
-        row = self._core.block(frame)
-        return None if row is None else block_info(row, self.tenants.names)
-
-    def blocks(self) -> Iterator[BlockInfo]:
-        """Every block that has a frame."""
-        for frame in range(self.frames):
-            info = self.block(frame)
-            if info is not None:
-                yield info
-
-    def victims(self, tenant: str) -> list[int]:
-        """The frames of a tenant that could be evicted now, next to go first."""
-        return [int(frame) for frame in self._core.order(self.tenants.number(tenant), self._clock())]
+        self._core.set_parameters(numbers(params), self._clock())
 
     # -- inside
 
@@ -342,13 +282,13 @@ class BlockManager:
     def _request(self, extra_keys: Mapping[int, bytes] | None) -> _core.Request:
         request = _core.Request()
         for block in sorted(extra_keys or ()):
-            _range("extra key's block", block, 0, (1 << 32) - 1)
+            integer("extra key's block", block, 0, (1 << 32) - 1)
             request.add_extra(block, (extra_keys or {})[block])
         return request
 
     def _most_hit(self, tokens: Any, max_hit: int | None) -> int:
         if max_hit is not None:
-            _range("max_hit", max_hit, 0, (1 << 62))
+            integer("max_hit", max_hit, 0, (1 << 62))
         if not self._recompute_last:
             return max_hit if max_hit is not None else 1 << 62
         last = max(len(tokens) - 1, 0)
@@ -385,18 +325,6 @@ class BlockManager:
     def _release_orphans(self) -> None:
         while self._orphans:
             self._core.release(self._orphans.popleft(), True, self._clock())
-
-
-def _range(name: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name} is {value!r}: an integer from {least} to {most} is needed", least=least, most=most)
-
-
-def _floats(params: Mapping[str, float] | None) -> dict[str, float]:
-    try:
-        return {str(name): float(value) for name, value in (params or {}).items()}
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"a policy's parameters are numbers: {error}") from None
 
 
 def _finite(value: float) -> float | None:

@@ -3,15 +3,14 @@ The manager hands it to the core, which keeps the leases; nothing here changes a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import Any
 
 from tenure import _core
+from tenure.checks import fraction, integer, positive, seconds
 from tenure.errors import ConfigError
 
-__all__ = ["DEFAULT_PRIORITY", "PrefillCost", "PriorityRange", "Quota", "Retention", "seconds"]
+__all__ = ["DEFAULT_PRIORITY", "PrefillCost", "PriorityRange", "Quota", "Retention"]
 
 DEFAULT_PRIORITY = 35
 """TensorRT-LLM's default retention priority, on its scale from 0 (goes first) to 100."""
@@ -19,7 +18,7 @@ DEFAULT_PRIORITY = 35
 
 @dataclass(frozen=True, slots=True)
 class PriorityRange:
-    """A priority for the blocks whose first token lies in [start, end) of the prompt; `duration` s from release, None = no end."""
+    """A priority for the blocks whose first token lies in [start, end) of the prompt, for `duration` s from release."""
 
     start: int = 0
     end: int | None = None
@@ -27,7 +26,7 @@ class PriorityRange:
     duration: float | None = None
 
     def __post_init__(self) -> None:
-        _priority(self.priority)
+        integer("priority", self.priority, 0, 100)
         if self.start < 0 or (self.end is not None and self.end <= self.start):
             raise ConfigError(f"a priority range runs from {self.start} to {self.end}: it must hold at least one token")
         if self.duration is not None:
@@ -48,7 +47,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.decode_priority is not None:
-            _priority(self.decode_priority)
+            integer("decode_priority", self.decode_priority, 0, 100)
         if self.decode_duration is not None:
             seconds("decode_duration", self.decode_duration)
 
@@ -83,11 +82,8 @@ class Quota:
 
     def __post_init__(self) -> None:
         for name in ("floor", "cap", "pins"):
-            value = getattr(self, name)
-            if not _number(value) or not 0 <= value <= 1:
-                raise ConfigError(f"quota.{name} is {value!r}: a fraction from 0 to 1 is needed", **{name: value})
-        if not _number(self.weight) or not 0 < self.weight < 1e9:
-            raise ConfigError(f"quota.weight is {self.weight!r}: a number above 0 is needed", weight=self.weight)
+            fraction(f"quota.{name}", getattr(self, name))
+        positive("quota.weight", self.weight)
         if self.floor > self.cap:
             raise ConfigError(f"the floor {self.floor} is above the cap {self.cap}", floor=self.floor, cap=self.cap)
 
@@ -105,19 +101,3 @@ class PrefillCost:
     def slope(self) -> float:
         """Growth of a token's cost with its position, relative to the cost at position 0; per token."""
         return 4.0 * self.layers * self.hidden / (2.0 * self.parameters)
-
-
-def seconds(name: str, value: Any, *, least: float = 0.0) -> float:
-    """A finite duration in seconds; raises ConfigError for anything else."""
-    if not _number(value) or not math.isfinite(value) or value < least:
-        raise ConfigError(f"{name} is {value!r}: a number of seconds of at least {least:g} is needed")
-    return float(value)
-
-
-def _priority(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise ConfigError(f"a priority is an integer from 0 to 100: got {value!r}", least=0, most=100)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tenure.checks import integer
 from tenure.errors import StaleHandleError, TokenError
 from tenure.identity import Identity
 from tenure.ledger import Why
@@ -114,13 +115,10 @@ class Sequence:
 
     def seal(self, upto: int | None = None) -> list[Rewrite]:
         """Declares the first `upto` tokens written (all when None), so that their full blocks can be hit (chunked prefill)."""
-        if upto is not None and (isinstance(upto, bool) or not isinstance(upto, int) or upto < 0):
-            raise TokenError(f"upto is {upto!r}: a number of tokens is needed")
+        if upto is not None:
+            integer("upto", upto, 0, 1 << 62, TokenError)
         core = self._manager._core
-        return [
-            Rewrite(*r)
-            for r in core.seal(self.handle, self.num_tokens if upto is None else upto, self._manager._clock())
-        ]
+        return [Rewrite(*r) for r in core.seal(self.handle, self.num_tokens if upto is None else upto, self._manager._clock())]
 
     def copied(self) -> None:
         """The copies have been made: their sources need not be held any longer. Any later append says so too."""
@@ -133,8 +131,7 @@ class Sequence:
 
     def truncate(self, length: int) -> None:
         """Takes tokens back (speculative decoding): keeps the first `length`."""
-        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-            raise TokenError(f"length is {length!r}: a number of tokens is needed")
+        integer("length", length, 0, 1 << 62, TokenError)
         self._manager._core.truncate(self.handle, length, self._manager._clock())
 
     def release(self) -> None:
@@ -150,9 +147,7 @@ class Sequence:
     def __enter__(self) -> Sequence:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._open:
             return
         try:
@@ -163,9 +158,7 @@ class Sequence:
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):
-            self._manager._orphans.append(
-                self.handle
-            )  # released by the next admission: a finaliser must not take locks
+            self._manager._orphans.append(self.handle)  # released by the next admission: a finaliser must not take locks
             warnings.warn("a Sequence was dropped without release()", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

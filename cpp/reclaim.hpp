@@ -1,0 +1,152 @@
+// How frames come back: a block that nobody uses is queued or goes; what is invalidated or chosen by its policy is evicted.
+#pragma once
+#include "pool.hpp"
+
+namespace tenure {
+
+inline void Pool::settle(u32 id) {
+  Block& b = store.blocks[id];
+  if (b.refs) return;
+  if (b.state == State::Sealed && !dead(b)) {
+    move(id, Step::Release);
+    note(Happened::Release, id);
+  }
+  if (b.busy()) return;
+  tenants.add_busy(tenant_of(b), -1);
+  if (b.state == State::Active) {
+    vanish(id, Step::ReleasePartial, Reason::Hit, NONE);
+  } else if (dead(b)) {
+    vanish_tree(id, tree.roots[b.root].dead ? Reason::Invalidated : Reason::Expired);
+  } else {
+    queue_if_evictable(id);
+  }
+}
+
+// A block goes for good: its index entry, its frame and its record in one step.
+inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
+  Block& b = store.blocks[id];
+  const u32 tenant = tenant_of(b), parent = b.parent, root = b.root;
+  Tenant& t = tenants[tenant];
+  const bool in_tree = b.flags & IN_TREE;
+  unqueue(id);
+  if (reason != Reason::Hit) {
+    const u64 key = ghost_key(b);
+    if (t.policy->wants_life && (b.flags & ENTERED)) t.policy->evict(id, key, now_);
+    ledger.gone(key, Ghost{now_, asker, reason, policy});
+    if (reason == Reason::Evicted) {
+      t.counters.evicted++;
+      if (asker != tenant) t.counters.evicted_by_others++;
+    } else {
+      (reason == Reason::Expired ? t.counters.expired : t.counters.invalidated)++;
+    }
+  }
+  move(id, event);
+  note(reason == Reason::Evicted   ? Happened::Evict
+       : reason == Reason::Expired ? Happened::Expire
+       : reason == Reason::Hit     ? Happened::Free
+                                   : Happened::Invalidate,
+       id);
+  if (in_tree) tree.unlink(id);
+  if (b.extra) extras_.drop(b.extra);
+  store.device.give(id);
+  store.destroy(id);
+  tenants.add_used(tenant, -1);
+  if (--tree.roots[root].live == 0) reap(root);
+  if (in_tree && parent != NONE) queue_if_evictable(parent);
+}
+
+// A block that nobody uses and nobody may hit, and all below it (which then nobody uses either), children first.
+inline void Pool::vanish_tree(u32 id, Reason reason) {
+  u32 at = id;
+  for (;;) {
+    while (store.blocks[at].first_child != NONE) at = store.blocks[at].first_child;
+    const u32 above = store.blocks[at].parent;
+    const bool last = at == id;
+    vanish(at, store.blocks[at].state == State::Cached ? Step::Drop : Step::ReleaseInvalid, reason, NONE);
+    if (last) return;
+    at = above;
+  }
+}
+
+inline u32 Pool::take_block(u32 root, u32 tenant) {
+  const u32 id = store.create();
+  store.device.take(id);
+  Block& b = store.blocks[id];
+  b.root = root;
+  tree.roots[root].live++;
+  move(id, Step::Allocate);
+  tenants.add_used(tenant, 1);
+  tenants.add_busy(tenant, 1);
+  b.refs = 1;
+  return id;
+}
+
+// A leaf of an invalidated namespace; NONE if there is none. What is still read is cut off: it goes on its own, at release.
+inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
+  for (std::size_t i = 0; i < dead_roots_.size();) {
+    const u32 r = dead_roots_[i];
+    Root& root = tree.roots[r];
+    if (own_only && root.tenant != asker) {
+      ++i;
+      continue;
+    }
+    u32 at = NONE;
+    if (root.cursor != NONE && store.blocks[root.cursor].generation == root.cursor_generation) at = root.cursor;
+    for (;;) {
+      const u32 child = at == NONE ? root.first_child : store.blocks[at].first_child;
+      if (child == NONE) break;
+      if (store.blocks[child].busy()) {
+        store.blocks[child].flags |= DOOMED;
+        tree.unlink(child);
+      } else {
+        at = child;
+      }
+    }
+    if (at != NONE) {
+      const u32 parent = store.blocks[at].parent;
+      root.cursor = parent;
+      root.cursor_generation = parent == NONE ? 0 : store.blocks[parent].generation;
+      return at;
+    }
+    dead_roots_[i] = dead_roots_.back();
+    dead_roots_.pop_back();
+  }
+  return NONE;
+}
+
+// Evicts exactly `count` blocks, invalidated ones first. MUST have been found possible before.
+inline void Pool::evict(u32 count, u32 asker, bool own_only) {
+  while (count > 0) {
+    const u32 garbage = dead_leaf(asker, own_only);
+    if (garbage != NONE) {
+      vanish(garbage, Step::Drop, Reason::Invalidated, asker);
+      --count;
+      continue;
+    }
+    const u32 from = own_only ? asker : tenants.next_victim(asker);
+    if (from == NONE || tenants[from].queued == 0) return;
+    vanish(tenants[from].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
+    --count;
+  }
+}
+
+// Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall from whose turn it is.
+inline void Pool::make_room(u32 tenant, u32 fresh) {
+  const Tenant& t = tenants[tenant];
+  if (u64(t.used) + fresh > t.cap) evict(u32(u64(t.used) + fresh - t.cap), tenant, true);
+  if (const u32 free = store.device.free(); fresh > free) evict(std::max(fresh - free, options.evict_batch), tenant, false);
+  if (store.device.free() < fresh)
+    throw Error(Kind::Integrity, "eviction found less than the books promise",
+                {{"free", double(store.device.free())}, {"needed", double(fresh)}});
+}
+
+// A dead root that no block and no sequence names can be used again.
+inline void Pool::reap(u32 r) {
+  Root& root = tree.roots[r];
+  if (!root.dead) return;
+  if (spaces_[root.space].previous == r) spaces_[root.space].previous = NONE;
+  std::erase(dead_roots_, r);
+  spare_roots_.push_back(r);
+}
+
+}  // namespace tenure
