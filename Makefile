@@ -1,0 +1,68 @@
+# Everything runs in .venv, made here from the package registries; nothing outside this folder is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp src -type f -not -name '*.so' -not -path '*/__pycache__/*')
+PEERS ?= .peers
+SECONDS ?= 30
+SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
+
+.PHONY: demo test lint types bench asan tsan test-peers units format clean
+
+# A mixed workload through every policy, with plots in out/demo. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
+# and the build (about 250 MB in .venv).
+demo: $(VENV)/.installed-user
+	$(BIN)/tenure demo --out out/demo
+
+# Lint, types and the whole suite.
+test: lint types
+	$(BIN)/python -m pytest -n 2 tests
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(shell find cpp tests/cpp -name '*.hpp' -o -name '*.cpp')
+
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(shell find cpp tests/cpp -name '*.hpp' -o -name '*.cpp')
+
+# The core under sanitizers, without Python: random operations over every policy, then eight threads on one pool.
+asan: build/stress-asan build/units-asan
+	./build/units-asan
+	./build/stress-asan --seconds $(SECONDS)
+tsan: build/stress-tsan
+	./build/stress-tsan --threads 8 --seconds $(SECONDS)
+build/%-asan: tests/cpp/%.cpp $(wildcard cpp/*.hpp cpp/policies/*.hpp)
+	@mkdir -p build
+	$(CXX) $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=all $< -o $@ -pthread
+build/%-tsan: tests/cpp/%.cpp $(wildcard cpp/*.hpp cpp/policies/*.hpp)
+	@mkdir -p build
+	$(CXX) $(SANITIZED) -fsanitize=thread $< -o $@ -pthread
+
+# The real vLLM and SGLang beside us, each in an environment of its own under $(PEERS) (see tools/peers.sh for what it installs).
+$(PEERS)/.made: tools/peers.sh
+	PYTHON=$(PYTHON) tools/peers.sh $(PEERS)
+	touch $@
+test-peers: $(VENV)/.installed-test $(PEERS)/.made
+	TENURE_PEERS=$(abspath $(PEERS)) $(BIN)/python -m pytest tests/peers
+
+# Ratios against peers, side by side in one run: docs/benchmarks.md and benchmarks/results/*.json.
+bench: $(VENV)/.installed-test $(PEERS)/.made
+	TENURE_PEERS=$(abspath $(PEERS)) $(BIN)/python -m benchmarks
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+$(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install -q '.[cli,lab]'
+	touch $@
+$(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install -q '.[cli,lab,test,lint]'
+	touch $@ $(VENV)/.installed-user
+
+clean:
+	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)

@@ -1,0 +1,24 @@
+"""Runs the benchmarks named on the command line (all when none is) and rewrites docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import growth, policies, report, requests
+
+ALL = {"requests": requests.run, "growth": growth.run, "policies": policies.run}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(ALL)
+    if unknown:
+        print(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
+        return 2
+    for name in names or ALL:
+        ALL[name]()
+    report.write_page()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

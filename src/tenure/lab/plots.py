@@ -1,0 +1,106 @@
+"""Hit rate over capacity as a picture: a line a policy, the optimum, and the ceiling. The command line and benchmarks
+call it. It needs matplotlib (extra `lab`) and writes only the files it returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tenure.errors import ConfigError
+from tenure.lab.replay import Row
+
+_COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#8c6bb1",
+    "#a6761d",
+    "#666666",
+    "#b8a000",
+    "#e31a1c",
+)
+_MARKERS = "osD^vPX*<>"
+
+
+def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str = "") -> list[Path]:
+    """Write `stem`.png and `stem`.svg; returns both paths. Raises ConfigError without matplotlib or without rows."""
+    if not rows:
+        raise ConfigError("nothing to plot: no rows", rows=0)
+    plt = _pyplot()
+    with plt.rc_context({"font.size": 10, "svg.hashsalt": "tenure", "svg.fonttype": "none", "axes.axisbelow": True}):
+        figure, axes = plt.subplots(figsize=(8.0, 4.8), layout="constrained")
+        sizes = sorted({row.capacity for row in rows})
+        best = {row.capacity: row.optimum for row in rows if row.optimum is not None}
+        axes.axhline(
+            100 * ceiling,
+            color="#444444",
+            linestyle=(0, (6, 4)),
+            linewidth=1.2,
+            label=f"ceiling, no limit ({ceiling:.1%})",
+        )
+        if best:
+            axes.plot(
+                sorted(best),
+                [100 * best[size] for size in sorted(best)],
+                color="black",
+                linewidth=1.8,
+                marker=".",
+                markersize=9,
+                label="optimum",
+            )
+        for index, policy in enumerate(dict.fromkeys(row.policy for row in rows)):
+            line = sorted((row.capacity, 100 * row.hit_rate) for row in rows if row.policy == policy)
+            axes.plot(
+                *zip(*line, strict=True),
+                label=policy,
+                color=_COLOURS[index % len(_COLOURS)],
+                linewidth=1.5,
+                marker=_MARKERS[index % len(_MARKERS)],
+                markersize=4.5,
+            )
+        _dress(axes, sizes, title)
+        lowest = 100 * min(row.hit_rate for row in rows)
+        axes.set_ylim(bottom=0 if lowest < 50 * ceiling else 10 * math.floor((lowest - 5) / 10))
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        stem = Path(stem)
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        paths = [stem.with_name(stem.name + suffix) for suffix in (".png", ".svg")]
+        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None})
+        plt.close(figure)
+    return paths
+
+
+def _dress(axes: Any, sizes: list[int], title: str) -> None:
+    axes.set_xscale("log")
+    shown = sizes if len(sizes) <= 10 else sizes[:: -(-len(sizes) // 10)]
+    axes.set_xticks(shown, [_short(size) for size in shown])
+    axes.minorticks_off()
+    axes.set_xlabel("capacity (frames, log scale)")
+    axes.set_ylabel("hit rate (% of blocks asked for)")
+    axes.grid(color="#dddddd", linewidth=0.7)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(title or "Hit rate over capacity", loc="left")
+
+
+def _short(frames: int) -> str:
+    for unit, letter in ((1_000_000, "m"), (1_000, "k")):
+        if frames >= unit:
+            return f"{frames / unit:.3g}{letter}"
+    return str(frames)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg", force=False)
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install 'tenure[lab]'", extra="lab") from None
+    return plt
