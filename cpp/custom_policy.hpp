@@ -50,36 +50,27 @@ class CustomPolicy final : public KeyedPolicy {
     const Slot& s = slots[block];
     const Root& root = tree_.roots[b.root];
     nb::gil_scoped_acquire gil;
-    PyObject* result = nullptr;
     try {
       nb::object view = nb::cast(BlockView{b.depth, s.uses, s.stamp, s.last, cost_(b, root), root.tenant});
-      if (state_->priority.is_valid()) result = PyObject_CallOneArg(state_->priority.ptr(), view.ptr());
-    } catch (const std::exception&) {
-      PyErr_Clear();
+      if (!state_->priority.is_valid()) return 0;  // the collector has taken it: nobody will ask again
+      nb::object result = state_->priority(view);
+      const double value = PyFloat_AsDouble(result.ptr());
+      if (value == -1 && PyErr_Occurred()) nb::raise_python_error();
+      if (value == value) return value;
+      report("it returned NaN");
+    } catch (nb::python_error& error) {
+      report(nb::str(error.value()).c_str());
     }
-    const double value = result ? PyFloat_AsDouble(result) : 0;
-    Py_XDECREF(result);
-    if (result && !PyErr_Occurred() && value == value) return value;
-    report();
     return 0;
   }
 
  private:
   // A broken policy must not break the engine: its blocks fall back to LRU order, and it is said once.
-  void report() {
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &value, &trace);
-    if (state_->errors++ == 0) {
-      PyObject* text = value ? PyObject_Str(value) : nullptr;
-      PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "policy %s: priority() failed (%U); its blocks go in LRU order",
-                       Py_TYPE(state_->object.ptr())->tp_name, text ? text : nb::str("it returned no number").ptr());
-      PyErr_Clear();
-      Py_XDECREF(text);
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    PyErr_Clear();
+  void report(const char* what) {
+    if (state_->errors++ != 0) return;
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "policy %s: priority() failed (%s); its blocks go in LRU order",
+                         Py_TYPE(state_->object.ptr())->tp_name, what) != 0)
+      PyErr_Clear();  // warnings are errors here: it has still been said
   }
 
   std::shared_ptr<CustomState> state_;

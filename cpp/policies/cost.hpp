@@ -33,7 +33,7 @@ class Cost final : public KeyedPolicy {
  private:
   const PrefixTree& tree_;
   const PrefillCost& cost_;
-  double recency_ = 1, rebuild_ = 0.5, hits_ = 0.5, horizon_ = 300;
+  double recency_ = 1, rebuild_ = 0.05, hits_ = 0.2, horizon_ = 60;
 };
 
 }  // namespace tenure

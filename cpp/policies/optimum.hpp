@@ -8,7 +8,11 @@ class Optimum final : public KeyedPolicy {
  public:
   using KeyedPolicy::KeyedPolicy;
   const char* name() const override { return "optimum"; }
-  void touch(u32 block, const Use& use) override { slots[block].value = -double(use.next_use); }
+  void touch(u32 block, const Use& use) override {
+    double& value = slots[block].value;
+    const double next = -double(use.next_use);
+    value = use.first ? next : std::min(value, next);  // a request that overlapped a later one knows less of the future
+  }
   double key(u32 block) override { return slots[block].value; }
 };
 
