@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, policies, report, requests
+from benchmarks import growth, policies, report, request
 
-ALL = {"requests": requests.run, "growth": growth.run, "policies": policies.run}
+ALL = {"request": request.run, "growth": growth.run, "policies": policies.run}
 
 
 def main(names: list[str]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from tenure import BlockManager, Identity
 
 BLOCK = 16
-STEMS = 4
+STEMS = 1
 
 
 @contextmanager
@@ -43,8 +43,8 @@ class Requests:
 
 
 def frames_for(tokens: int) -> int:
-    """A pool that holds the stems and a few requests more, so that every request evicts."""
-    return tokens // BLOCK * (STEMS + 4)
+    """A pool for four requests, as the peers are given, so that every request evicts."""
+    return 4 * tokens // BLOCK
 
 
 def filled(manager: BlockManager, who: Identity, requests: Requests) -> None:

@@ -83,6 +83,9 @@ class Bench:
     """One pool and one shared prefix; serves requests and times their phases."""
 
     def __init__(self, tokens: int, pages: int, page_size: int, kind: str, nodes: int) -> None:
+        tail = tokens // 2 // page_size
+        if tokens != 2 * tail * page_size or tail % nodes or pages % tail or pages < 2 * tail:
+            raise ValueError("a pool must hold a whole number of half requests, each of whole pages and nodes")
         self.random = random.Random(tokens)
         self.tokens = tokens
         self.page_size = page_size

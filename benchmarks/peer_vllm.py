@@ -84,6 +84,8 @@ class Bench:
     """One pool and one shared prefix; serves requests and times their phases."""
 
     def __init__(self, tokens: int, blocks: int, block_size: int, hash_name: str) -> None:
+        if tokens % (2 * block_size) or blocks * block_size < tokens:
+            raise ValueError("a request must consist of two halves of whole blocks and fit into the pool")
         hash_function = get_hash_fn_by_name(hash_name)
         init_none_hash(hash_function)
         self.random = random.Random(tokens)

@@ -56,38 +56,36 @@ inline void Pool::drop_extras(const std::vector<u32>& extra) {
   for (u32 number : extra) extras_.drop(number);
 }
 
-// Fills chains_ for every full block and found_ with the leading blocks that are there.
+// Fills found_ with the leading blocks that are there, and chains_ for the full blocks from the first that is not.
 inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra) {
+  constexpr u32 AHEAD = 8;
   const u32 size = options.block_size;
   const u64 full = count / size, limit = std::min(full, request.max_hit / size);
-  chains_.resize(full);
-  found_.clear();
-  u64 chain = salt_;
-  u64 hashed = 0;
-  const auto hash_upto = [&](u64 end) {
-    for (; hashed < end; ++hashed) {
-      chain = chain_hash(chain, extra.empty() ? 0 : extras_.hash(extra[hashed]), tokens + hashed * size, size);
-      chains_[hashed] = chain;
-      if (hashed < limit) tree.prefetch(tree.key(root, chain));
-    }
+  const auto chain_of = [&](u64 i, u64 before) {
+    return chain_hash(before, extra.empty() ? 0 : extras_.hash(extra[i]), tokens + i * size, size);
   };
-  // The chain does not depend on what is found, so index lines and then records are asked for ahead of their use.
-  constexpr u64 INDEX_AHEAD = 24, RECORD_AHEAD = 12;
+  found_.clear();
   Found found;
   u32 parent = NONE;
-  hash_upto(std::min(full, INDEX_AHEAD));
-  for (u64 i = 0; i < std::min(limit, RECORD_AHEAD); ++i) tree.prefetch_block(tree.key(root, chains_[i]));
+  u64 chain = salt_;
   for (; found.matched < limit; ++found.matched) {
     const u64 i = found.matched;
-    hash_upto(std::min(full, i + 1 + INDEX_AHEAD));
-    if (i + RECORD_AHEAD < limit) tree.prefetch_block(tree.key(root, chains_[i + RECORD_AHEAD]));
-    const u32 id = tree.find(tree.key(root, chains_[i]), root, parent, extra.empty() ? 0 : extra[i], tokens + i * size);
+    const u32 id = tree.find(root, parent, extra.empty() ? 0 : extra[i], tokens + i * size, [&] { return chain_of(i, chain); });
     if (id == NONE) break;
+    // A path's blocks mostly lie in a row, so the ones after it are asked for ahead of their use.
+    if (const u32 ahead = id + (id - parent) * AHEAD; ahead < store.records()) {
+      __builtin_prefetch(store.blocks.at(ahead));
+      __builtin_prefetch(store.tokens_of(ahead));
+      __builtin_prefetch(store.device.slots.at(ahead));
+    }
     found_.push_back(id);
-    found.newly_busy += !store.blocks[id].busy();
+    const Block& b = store.blocks[id];
+    found.newly_busy += !b.busy();
+    chain = b.chain;
     parent = id;
   }
-  hash_upto(full);
+  chains_.resize(full);
+  for (u64 i = found.matched; i < full; ++i) chains_[i] = chain = chain_of(i, chain);
   found.why = explain(root, found.matched, tokens, count, request, extra);
   return found;
 }
@@ -114,7 +112,7 @@ inline Why Pool::explain(u32 root, u32 matched, const u32* tokens, u64 count, co
   }
   const u32 key = extra.empty() ? 0 : extra[matched];
   if (matched == 0) {
-    if (space.previous != NONE && tree.find(tree.key(space.previous, chain), space.previous, NONE, key, tokens) != NONE) {
+    if (space.previous != NONE && tree.find(space.previous, NONE, key, tokens, [&] { return chain; }) != NONE) {
       why.reason = Reason::Invalidated;
       return why;
     }
@@ -231,7 +229,10 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     const u64 from = u64(i) * size;
     b.filled = u16(std::min<u64>(size, count - from));
     std::memcpy(store.tokens_of(id), tokens + from, b.filled * sizeof(u32));
-    if (i < chains_.size()) b.chain = chains_[i];
+    if (i < chains_.size()) {
+      b.chain = chains_[i];
+      b.flags |= HASHED;
+    }
     if (!seq.extra.empty()) extras_.retain(b.extra = seq.extra[i]);
     seq.blocks.push_back(id);
     note(Happened::Allocate, id);

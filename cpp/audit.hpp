@@ -52,7 +52,7 @@ inline void Pool::check() const {
       same(name + "depth", b.depth, store.blocks[b.parent].depth + 1);
     }
     if (b.flags & IN_TREE)
-      same(name + "found in the index", tree.find(tree.key(b.root, b.chain), b.root, b.parent, b.extra, store.tokens_of(id)), id);
+      same(name + "found in the index", tree.find(b.root, b.parent, b.extra, store.tokens_of(id), [&] { return b.chain; }), id);
     if (b.state == State::Active && (b.flags & IN_TREE)) fail(name + "active in the tree", 1, 0);
     if (b.state == State::Sealed && !b.busy()) fail(name + "sealed and idle", 1, 0);
     if (b.state == State::Cached && b.refs) fail(name + "cached and referenced", b.refs, 0);

@@ -73,10 +73,12 @@ struct Block {
   bool busy() const { return (refs | pins | holds) != 0; }
 };
 
-inline constexpr u8 IN_TREE = 1;  // indexed and linked under its parent: may be hit
-inline constexpr u8 EXPIRES = 2;  // has a deadline after which it must be gone
-inline constexpr u8 DOOMED = 4;   // unhittable, goes to Free when nobody reads it
-inline constexpr u8 ENTERED = 8;  // its policy knows it
+inline constexpr u8 IN_TREE = 1;   // indexed and linked under its parent: may be hit
+inline constexpr u8 EXPIRES = 2;   // has a deadline after which it must be gone
+inline constexpr u8 DOOMED = 4;    // unhittable, goes to Free when nobody reads it
+inline constexpr u8 INDEXED = 32;  // found by hash; an only child is found by its parent
+inline constexpr u8 HASHED = 16;   // its chain is known
+inline constexpr u8 ENTERED = 8;   // its policy knows it
 
 // A block's place in one tier: its frame, its queue state, and what the tier's policy remembers of it.
 struct Slot {
@@ -94,13 +96,17 @@ struct Slot {
   u8 spare;
 };
 
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_step(const Block& block, u32 id, Step event) {
+  throw Error(
+      Kind::State,
+      "block " + std::to_string(id) + " is " + STATE_NAMES[u8(block.state)] + ": no transition by " + STEP_NAMES[u8(event)],
+      {{"block", double(id)}});
+}
+
 inline void step(Block& block, u32 id, Step event) {
   const u8 next = NEXT_STATE[u8(block.state)][u8(event)];
   if (next == ILLEGAL) [[unlikely]]
-    throw Error(
-        Kind::State,
-        "block " + std::to_string(id) + " is " + STATE_NAMES[u8(block.state)] + ": no transition by " + STEP_NAMES[u8(event)],
-        {{"block", double(id)}});
+    refuse_step(block, id, event);
   block.state = State(next);
 }
 

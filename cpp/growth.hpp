@@ -30,7 +30,8 @@ inline void Pool::seal_written(Sequence& seq, std::vector<Rewrite>* rewrites) {
     b.parent = i ? seq.tree_block(i - 1) : NONE;
     b.depth = i;
     b.filled = u16(size);
-    b.chain = chain_hash(i ? store.blocks[b.parent].chain : salt_, extras_.hash(b.extra), store.tokens_of(id), size);
+    if (!(b.flags & HASHED))
+      b.chain = chain_hash(i ? store.blocks[b.parent].chain : salt_, extras_.hash(b.extra), store.tokens_of(id), size);
     if (tree.roots[seq.root].dead || (i && dead(store.blocks[b.parent]))) {
       b.flags |= DOOMED;
       b.parent = NONE;  // nobody may find it, so it hangs nowhere
@@ -38,8 +39,7 @@ inline void Pool::seal_written(Sequence& seq, std::vector<Rewrite>* rewrites) {
       note(Happened::Seal, id);
       continue;
     }
-    const u64 key = tree.key(seq.root, b.chain);
-    const u32 first = fresh_parent ? NONE : tree.find(key, seq.root, b.parent, b.extra, store.tokens_of(id));
+    const u32 first = fresh_parent ? NONE : tree.find(seq.root, b.parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
     if (first != NONE) {
       fresh_parent = false;
       tenants[seq.tenant].counters.duplicates++;
@@ -139,6 +139,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, dou
     const u32 part = u32(std::min<u64>(size - at, count - done));
     std::memcpy(store.tokens_of(id) + at, tokens + done, part * sizeof(u32));
     store.blocks[id].filled = u16(at + part);
+    store.blocks[id].flags &= u8(~HASHED);
     done += part;
     at = 0;
     block++;

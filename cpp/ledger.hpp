@@ -1,6 +1,7 @@
 // Why: a reason for every hit and miss, counters per tenant, and a bounded log of what happened to blocks.
 #pragma once
 #include <array>
+#include <bit>
 #include <vector>
 
 #include "policies/ghosts.hpp"
@@ -50,18 +51,20 @@ struct Counters {
 
 class Ledger {
  public:
-  Ledger(u32 frames, u32 events) : ghosts_(std::min<u64>(frames, 1 << 16)), seen_(1 << 12), log_(events) {}
+  // Keeps the last `events` events, rounded up to a power of two; 0 keeps none.
+  Ledger(u32 frames, u32 events)
+      : ghosts_(std::min<u64>(frames, 1 << 16)), seen_(1 << 12), log_(events ? std::bit_ceil(events) : 0) {}
 
   void log(Happened what, const Block& block, u32 id, u32 frame, u32 tenant, double now) {
     if (log_.empty()) return;
-    log_[count_++ % log_.size()] = Event{now, id, block.generation, frame, tenant, what, block.state};
+    log_[count_++ & (log_.size() - 1)] = Event{now, id, block.generation, frame, tenant, what, block.state};
   }
   u64 logged() const { return count_; }
   // Events numbered from..logged(), as far as they are still kept; returns the number of the first one given.
   u64 read(u64 from, std::vector<Event>& out) const {
     const u64 kept = std::min<u64>(count_, log_.size());
     from = std::max(from, count_ - kept);
-    for (u64 i = from; i < count_; ++i) out.push_back(log_[i % log_.size()]);
+    for (u64 i = from; i < count_; ++i) out.push_back(log_[i & (log_.size() - 1)]);
     return from;
   }
 

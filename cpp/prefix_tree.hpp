@@ -1,5 +1,5 @@
-// The prefix tree: (parent block, the block's tokens) -> block. A hit is proven: parent, root, extra key and tokens
-// are compared after the hash. Linear probing on 32-bit fingerprints; erasing shifts back, so there are no tombstones.
+// The prefix tree: (parent block, the block's tokens) -> block. A hit is proven: parent, root, extra key and tokens are compared,
+// whatever suggested it. Only siblings are indexed: linear probing on 32-bit fingerprints; erasing shifts back, no tombstones.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -30,47 +30,45 @@ class PrefixTree {
 
   u64 key(u32 root, u64 chain) const { return mix(chain ^ roots[root].salt); }
 
-  void prefetch(u64 key) const { __builtin_prefetch(index_.at(home(print(key)))); }
-
-  // The first block that the fingerprint suggests, unproven: only to fetch its record ahead of time.
-  void prefetch_block(u64 key) const {
-    const u32 want = print(key);
-    const u32 at = home(want);
-    const Entry& entry = index_[at];
-    if (entry.print != want || entry.id == 0) return;
-    __builtin_prefetch(store_.blocks.at(entry.id - 1));
-    __builtin_prefetch(store_.tokens_of(entry.id - 1));
-    __builtin_prefetch(store_.device.slots.at(entry.id - 1));
+  u32 first_child(u32 root, u32 parent) const {
+    return parent == NONE ? roots[root].first_child : store_.blocks[parent].first_child;
   }
 
-  u32 find(u64 key, u32 root, u32 parent, u32 extra, const u32* tokens) const {
-    const u32 want = print(key);
+  // Is this block these tokens, under this parent? What a hash suggests must still pass here.
+  bool proven(u32 id, u32 root, u32 parent, u32 extra, const u32* tokens) const {
+    const Block& b = store_.blocks[id];
+    return b.parent == parent && b.root == root && b.extra == extra &&
+           std::memcmp(store_.tokens_of(id), tokens, store_.block_size * sizeof(u32)) == 0;
+  }
+
+  // The child with these tokens, or NONE. `chain` is called for the hash only where the parent has several children.
+  template <class Chain>
+  u32 find(u32 root, u32 parent, u32 extra, const u32* tokens, Chain&& chain) const {
+    const u32 child = first_child(root, parent);
+    if (child == NONE) return NONE;
+    if (store_.blocks[child].next == NONE) return proven(child, root, parent, extra, tokens) ? child : NONE;
+    const u32 want = print(key(root, chain()));
     for (u32 at = home(want);; at = after(at)) {
       const Entry& entry = index_[at];
       if (entry.id == 0) return NONE;
-      if (entry.print != want) continue;
-      const u32 id = entry.id - 1;
-      const Block& b = store_.blocks[id];
-      if (b.parent == parent && b.root == root && b.extra == extra &&
-          std::memcmp(store_.tokens_of(id), tokens, store_.block_size * sizeof(u32)) == 0)
-        return id;
+      if (entry.print == want && proven(entry.id - 1, root, parent, extra, tokens)) return entry.id - 1;
     }
   }
 
-  // Puts a full block under its parent. MUST not be there yet.
+  // Puts a full block under its parent. MUST not be there yet. An only child needs no index entry: its parent names it.
   void link(u32 id) {
     Block& b = store_.blocks[id];
     u32& head = b.parent == NONE ? roots[b.root].first_child : store_.blocks[b.parent].first_child;
     b.prev = NONE;
     b.next = head;
-    if (head != NONE) store_.blocks[head].prev = id;
-    head = id;
     b.flags |= IN_TREE;
+    if (head != NONE) {
+      store_.blocks[head].prev = id;
+      index(head);
+      index(id);
+    }
+    head = id;
     if (b.parent != NONE) store_.device.slots[b.parent].children++;
-    const u32 want = print(key(b.root, b.chain));
-    u32 at = home(want);
-    while (index_[at].id != 0) at = after(at);
-    index_[at] = Entry{want, id + 1};
   }
 
   // Takes a block out: nobody finds it any more. Its own children, if any, stay linked to it.
@@ -83,9 +81,9 @@ class PrefixTree {
     }
     if (b.next != NONE) store_.blocks[b.next].prev = b.prev;
     b.next = b.prev = NONE;
-    b.flags &= u8(~IN_TREE);
     if (b.parent != NONE) store_.device.slots[b.parent].children--;
-    erase(print(key(b.root, b.chain)), id);
+    if (b.flags & INDEXED) erase(print(key(b.root, b.chain)), id);
+    b.flags &= u8(~(IN_TREE | INDEXED));
   }
 
   std::size_t bytes() const { return std::size_t(size_) * sizeof(Entry); }
@@ -99,6 +97,16 @@ class PrefixTree {
   static u32 print(u64 key) { return u32(key >> 32); }
   u32 home(u32 print) const { return u32((u64(print) * size_) >> 32); }
   u32 after(u32 at) const { return at + 1 == size_ ? 0 : at + 1; }
+
+  void index(u32 id) {
+    Block& b = store_.blocks[id];
+    if (b.flags & INDEXED) return;
+    b.flags |= INDEXED;
+    const u32 want = print(key(b.root, b.chain));
+    u32 at = home(want);
+    while (index_[at].id != 0) at = after(at);
+    index_[at] = Entry{want, id + 1};
+  }
 
   void erase(u32 want, u32 id) {
     u32 hole = home(want);
