@@ -210,11 +210,14 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   seq.expires = request.expire_after < FOR_EVER ? now_ + request.expire_after : FOR_EVER;
   seq.next_use = nullptr;
   seq.extra = std::move(extra);
-  seq.turn = 0;
   const bool written = request.written;
   seq.request = std::move(request);
   tree.roots[root].live++;
 
+  if (t.policy->wants_visits) {
+    const Missing missing{chains_.data() + found.matched, chains_.size() - found.matched, spaces_[space].salt};
+    t.policy->arrive(seq.visit, found_, missing, stamp_ + 1, now_);
+  }
   for (u32 id : found_) {
     refer(id);
     note(Happened::Hit, id);

@@ -185,7 +185,7 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
   Block& b = store.blocks[id];
   if (!(b.flags & IN_TREE)) return;
   Slot& s = store.device.slots[id];
-  const bool first = s.stamp == 0;
+  const u64 before = s.stamp;
   s.stamp = ++stamp_;
   s.last = now_;
   if (i >= seq.counts_from) s.uses++;
@@ -198,8 +198,10 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
           seq.next_use ? seq.next_use[i] : NONE,
           seq.request.decode_priority,
           i >= seq.matched,
-          first,
-          seq.request.decode_duration};
+          before == 0,
+          seq.request.decode_duration,
+          before,
+          policy.wants_visits ? ghost_key(b) : 0};
   const u64 token = u64(i) * options.block_size;
   if (token < seq.prompt) {
     use.priority = NO_PRIORITY;
@@ -214,6 +216,7 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
 
 // Gives back the blocks from position `from` on, the last first.
 inline void Pool::give_back(Sequence& seq, u32 from) {
+  if (Policy& policy = *tenants[seq.tenant].policy; policy.wants_visits) policy.depart(seq.visit, seq.output, seq.sealed);
   for (u32 i = u32(seq.blocks.size()); i-- > from;) {
     touch(seq, i, seq.tree_block(i));
     if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);

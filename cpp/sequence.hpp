@@ -45,7 +45,6 @@ struct Rewrite {
 struct Sequence {
   u32 generation = 0;
   bool alive = false;
-  u8 turn = 0;
   u32 space = NONE, root = NONE, tenant = 0;
   u64 length = 0;       // tokens that have a slot
   u64 written = 0;      // tokens whose KV is there
@@ -60,6 +59,7 @@ struct Sequence {
   std::vector<u32> twins;  // beside blocks, or empty: the tree's block where an own copy is kept
   std::vector<u32> extra;  // beside blocks, or empty: interned extra keys
   std::vector<Copy> copies;
+  Visit visit;
   Request request;
 
   u32 tree_block(u32 i) const { return i < twins.size() && twins[i] != NONE ? twins[i] : blocks[i]; }

@@ -43,17 +43,18 @@ inline void Pool::set_policy(const PolicyMaker& maker, u8 index, const std::map<
     s.queued = NONE;
     s.value = 0;
     s.aux = 0;
-    s.queue = s.kind = 0;
+    s.queue = s.kind = s.turn = s.spare = 0;
     if (store.blocks[id].flags & ENTERED) known.push_back(id);
   }
   std::sort(known.begin(), known.end(),
             [this](u32 a, u32 b) { return store.device.slots[a].stamp < store.device.slots[b].stamp; });
+  for (u32 t = 0; t < tenants.size(); ++t) tenants[t].policy->depart(Visit{}, 0, 1);
   for (u32 id : known) {
     const Block& b = store.blocks[id];
     const Slot& s = store.device.slots[id];
     Policy& to = *tenants[tenant_of(b)].policy;
     if (to.wants_life) to.enter(id, ghost_key(b), s.last);
-    if (to.wants_touch && s.stamp) to.touch(id, Use{s.last, 0, b.depth, 0, NONE, NO_PRIORITY, true, true, -1});
+    if (to.wants_touch && s.stamp) to.touch(id, Use{s.last, 0, b.depth, 0, NONE, NO_PRIORITY, true, true, -1, 0, ghost_key(b)});
   }
   for (u32 id : known) queue_if_evictable(id);
 }

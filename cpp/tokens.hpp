@@ -35,12 +35,33 @@ class Tokens {
       from_items(items);
     }
   }
-  const u32* data() const { return data_.get(); }
+  Tokens(const Tokens&) = delete;
+  Tokens& operator=(const Tokens&) = delete;
+  ~Tokens() {
+    if (borrowed_) PyBuffer_Release(&view_);
+  }
+  const u32* data() const { return borrowed_ ? static_cast<const u32*>(view_.buf) : data_.get(); }
   u64 size() const { return size_; }
 
  private:
   static constexpr long MOST = 0x7FFFFFFF;
 
+  static constexpr Py_ssize_t AHEAD = 16;
+
+  // The value of an int of one digit (0 to 2^30 - 1), which nearly every token is, without a call.
+  static bool small(PyObject* item, long& value) {
+#if PY_VERSION_HEX >= 0x030C0000
+    auto* number = reinterpret_cast<PyLongObject*>(item);
+    if (!PyUnstable_Long_IsCompact(number)) return false;
+    value = long(PyUnstable_Long_CompactValue(number));
+    return value >= 0 && value <= MOST;
+#else
+    const Py_ssize_t digits = Py_SIZE(item);
+    if (digits != 0 && digits != 1) return false;
+    value = digits ? long(reinterpret_cast<PyLongObject*>(item)->ob_digit[0]) : 0;
+    return true;
+#endif
+  }
   [[noreturn]] static void refuse(u64 at, double value) {
     throw Error(Kind::Token,
                 "token " + std::to_string(at) + " is " + std::to_string(i64(value)) + ": ids are 0 to " + std::to_string(MOST),
@@ -57,7 +78,12 @@ class Tokens {
     for (Py_ssize_t i = 0; i < count; ++i) {
       long value;
       int overflow = 0;
+      if (i + AHEAD < count) __builtin_prefetch(item[i + AHEAD]);
       if (PyLong_CheckExact(item[i])) {
+        if (small(item[i], value)) {
+          data_[std::size_t(i)] = u32(value);
+          continue;
+        }
         value = PyLong_AsLongAndOverflow(item[i], &overflow);
       } else {
         nb::object index = PyBool_Check(item[i]) ? nb::object() : nb::steal(PyNumber_Index(item[i]));
@@ -73,20 +99,30 @@ class Tokens {
       data_[std::size_t(i)] = u32(value);
     }
   }
+  // Checks every value; returns true where the values need not be copied.
   template <class T>
-  void copy(const Py_buffer& view) {
+  bool copy(const Py_buffer& view) {
     const u64 count = u64(view.shape[0]);
     const Py_ssize_t stride = view.strides ? view.strides[0] : Py_ssize_t(sizeof(T));
     const char* from = static_cast<const char*>(view.buf);
-    reserve(count);
+    const bool plain = stride == Py_ssize_t(sizeof(T)) && reinterpret_cast<std::uintptr_t>(from) % alignof(T) == 0;
     u64 seen = 0;  // all bits of all values: one test at the end instead of one each
-    if (stride == Py_ssize_t(sizeof(T)) && reinterpret_cast<std::uintptr_t>(from) % alignof(T) == 0) {
+    if (plain && sizeof(T) == sizeof(u32)) {
       const T* values = reinterpret_cast<const T*>(from);
+      u32 bits = 0;
+      for (u64 i = 0; i < count; ++i) bits |= u32(values[i]);
+      size_ = count;
+      if (bits <= u32(MOST)) return true;
+      seen = bits;
+    } else if (plain) {
+      const T* values = reinterpret_cast<const T*>(from);
+      reserve(count);
       for (u64 i = 0; i < count; ++i) {
         seen |= u64(i64(values[i]));
         data_[i] = u32(values[i]);
       }
     } else {
+      reserve(count);
       for (u64 i = 0; i < count; ++i) {
         T value;
         std::memcpy(&value, from + i64(i) * stride, sizeof(T));
@@ -94,46 +130,51 @@ class Tokens {
         data_[i] = u32(value);
       }
     }
-    if (seen <= u64(MOST)) return;
+    if (seen <= u64(MOST)) return false;
     for (u64 i = 0; i < count; ++i) {
       T value;
       std::memcpy(&value, from + i64(i) * stride, sizeof(T));
       if (u64(i64(value)) > u64(MOST)) refuse(i, double(value));
     }
+    return false;
   }
   void from_buffer(nb::handle object) {
-    struct View {
-      Py_buffer buffer{};
-      bool held = false;
-      ~View() {
-        if (held) PyBuffer_Release(&buffer);
-      }
-    } view;
-    if (PyObject_GetBuffer(object.ptr(), &view.buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
       PyErr_Clear();
       throw Error(Kind::Token, "this buffer cannot be read as tokens");
     }
-    view.held = true;
-    if (view.buffer.ndim != 1)
-      throw Error(Kind::Token, "tokens have one dimension: got " + std::to_string(view.buffer.ndim),
-                  {{"dimensions", double(view.buffer.ndim)}});
-    const char* format = view.buffer.format ? view.buffer.format : "B";
+    try {
+      borrowed_ = read_buffer();
+    } catch (...) {
+      PyBuffer_Release(&view_);
+      throw;
+    }
+    if (!borrowed_) PyBuffer_Release(&view_);
+  }
+  // True: the buffer itself will do and stays held. (Another thread may still write to it: a token is then one it wrote.)
+  bool read_buffer() {
+    if (view_.ndim != 1)
+      throw Error(Kind::Token, "tokens have one dimension: got " + std::to_string(view_.ndim),
+                  {{"dimensions", double(view_.ndim)}});
+    const char* format = view_.format ? view_.format : "B";
     if (*format == '@' || *format == '=' || *format == '<') ++format;
-    const bool is_signed = std::strchr("bhilqn", *format) && *format, is_unsigned = std::strchr("BHILQN", *format) && *format;
+    const bool is_signed = *format && std::strchr("bhilqn", *format), is_unsigned = *format && std::strchr("BHILQN", *format);
     if (!(is_signed || is_unsigned) || format[1] != 0)
-      throw Error(Kind::Token, std::string("tokens are integers: got an array of format '") + view.buffer.format + "'");
-    switch (view.buffer.itemsize) {
+      throw Error(Kind::Token, std::string("tokens are integers: got an array of format '") + format + "'");
+    switch (view_.itemsize) {
       case 1:
-        return is_signed ? copy<std::int8_t>(view.buffer) : copy<u8>(view.buffer);
+        return is_signed ? copy<std::int8_t>(view_) : copy<u8>(view_);
       case 2:
-        return is_signed ? copy<std::int16_t>(view.buffer) : copy<u16>(view.buffer);
+        return is_signed ? copy<std::int16_t>(view_) : copy<u16>(view_);
       case 4:
-        return is_signed ? copy<std::int32_t>(view.buffer) : copy<u32>(view.buffer);
+        return is_signed ? copy<std::int32_t>(view_) : copy<u32>(view_);
       default:
-        return is_signed ? copy<i64>(view.buffer) : copy<u64>(view.buffer);
+        return is_signed ? copy<i64>(view_) : copy<u64>(view_);
     }
   }
 
+  Py_buffer view_{};
+  bool borrowed_ = false;
   std::unique_ptr<u32[]> data_;
   u64 size_ = 0;
 };

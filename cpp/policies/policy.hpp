@@ -29,6 +29,21 @@ struct Use {
   bool creator;     // the request computed the block (else it hit it)
   bool first;       // nobody has touched the block before
   double duration;  // s the priority lasts after release; < 0 = no end
+  u64 before;       // the block's stamp until now, 0 = never touched
+  u64 key;          // its content hash, where the policy wants visits
+};
+
+// A request as a policy that learns from requests sees it; kept with the sequence.
+struct Visit {
+  u32 asked = 0;  // full blocks asked for
+  u32 known = 0;  // of them, the leading ones that the policy has seen before
+  u8 turn = 0;    // how often the chain it goes on with had come back
+};
+
+// The content hashes of what a request asked for and did not find.
+struct Missing {
+  const u64* chains;
+  u64 count, salt;  // key = chain ^ salt
 };
 
 inline constexpr u8 DEFAULT_PRIORITY = 35;
@@ -44,6 +59,8 @@ class Policy {
   virtual const char* name() const = 0;
   virtual std::vector<Parameter> parameters() { return {}; }
 
+  virtual void arrive(Visit&, const std::vector<u32>& /*hits*/, const Missing&, u64 /*next stamp*/, double /*now*/) {}
+  virtual void depart(const Visit&, u32 /*tokens generated*/, u32 /*blocks*/) {}  // before the touches of its release
   virtual void enter(u32, u64 /*key*/, double /*now*/) {}  // key: content hash, the same in the block's next life
   virtual void touch(u32, const Use&) {}
   virtual void insert(u32 block, double now) = 0;
@@ -52,8 +69,9 @@ class Policy {
   virtual void evict(u32, u64 /*key*/, double /*now*/) {}
   virtual std::vector<u32> order(double now) = 0;  // all queued, next victim first
 
-  bool wants_touch = true;  // false: touch() does nothing, and the pool need not call it
-  bool wants_life = false;  // true: enter() and evict() are wanted
+  bool wants_touch = true;    // false: touch() does nothing, and the pool need not call it
+  bool wants_life = false;    // true: enter() and evict() are wanted
+  bool wants_visits = false;  // true: arrive() and depart() are wanted
 
   Store& store;
   Array<Slot>& slots;
