@@ -89,7 +89,7 @@ inline bool shared_for_writing(const Block& b, u32 offset) {
   return b.state != State::Active || b.refs > 1 || (b.holds && offset < b.filled);
 }
 
-inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, double now) {
+inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, bool written, double now) {
   Sequence& seq = sequence(handle);
   check_count(seq.length + count);
   tick(now);
@@ -107,7 +107,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, dou
     refuse(seq.tenant, fresh, "append");
   }
   acknowledge_copies(seq);
-  seq.written = seq.length;
+  if (written) seq.written = seq.length;
   seal_written(seq, &result.rewrites);
   Tenant& t = tenants[seq.tenant];
   make_room(seq.tenant, fresh);
@@ -147,7 +147,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, dou
   if (!seq.twins.empty()) seq.twins.resize(seq.blocks.size(), NONE);
   seq.length += count;
   seq.output += u32(count);
-  seq.written = seq.length;
+  if (written) seq.written = seq.length;
   seal_written(seq, &result.rewrites);
   return result;
 }

@@ -254,9 +254,9 @@ NB_MODULE(_core, m) {
           },
           "space"_a, "tokens"_a, "now"_a, "request"_a.none())
       .def("append",
-           [](PyPool& p, u64 handle, nb::handle tokens, double now) {
+           [](PyPool& p, u64 handle, nb::handle tokens, bool written, double now) {
              const Tokens ids(tokens);
-             const Pool::Appended done = locked(p, [&] { return p.append(handle, ids.data(), ids.size(), now); });
+             const Pool::Appended done = locked(p, [&] { return p.append(handle, ids.data(), ids.size(), written, now); });
              return nb::make_tuple(plain(done.copies), to_array(done.frames), plain(done.rewrites));
            })
       .def("seal", [](PyPool& p, u64 handle, u64 upto,

@@ -35,7 +35,7 @@ class Pool {
     std::vector<u32> frames;   // new, at the table's end
     std::vector<Rewrite> rewrites;
   };
-  Appended append(u64 handle, const u32* tokens, u64 count, double now);
+  Appended append(u64 handle, const u32* tokens, u64 count, bool written, double now);
   std::vector<Rewrite> seal(u64 handle, u64 upto, double now);
   u64 fork(u64 handle, double now);
   void truncate(u64 handle, u64 length, double now);

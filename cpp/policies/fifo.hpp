@@ -6,15 +6,17 @@ namespace tenure {
 
 class Fifo final : public KeyedPolicy {
  public:
-  using KeyedPolicy::KeyedPolicy;
+  Fifo(Store& store, u32 frames) : KeyedPolicy(store, frames) {
+    wants_life = true;
+    wants_touch = false;
+  }
   const char* name() const override { return "fifo"; }
   std::vector<Parameter> parameters() override { return {{"newest_first", &newest_first_, 0, 1}}; }
-  void touch(u32 block, const Use& use) override {
-    if (use.first) slots[block].value = double(slots[block].stamp);
-  }
+  void enter(u32 block, u64, double) override { slots[block].value = double(++count_); }
   double key(u32 block) override { return newest_first_ != 0 ? -slots[block].value : slots[block].value; }
 
  private:
+  u64 count_ = 0;
   double newest_first_ = 0;
 };
 

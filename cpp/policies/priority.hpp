@@ -1,7 +1,6 @@
-// priority: the lowest priority goes first, the longest unused of them (TensorRT-LLM's retention: 0-100, default 35, with
-// durations that start at release). The request that computes a block gives it its base; a later one may raise it, and the raise
-// lasts no longer than its holder: until it releases, or its duration after that. TensorRT-LLM keeps a raise for ever; this does
-// not.
+// priority: the lowest priority goes first, the longest unused of them (TensorRT-LLM's retention: 0-100, default 35, with durations
+// that start at release). The request that computes a block gives it its base; a later one may raise it, and the raise lasts no
+// longer than its holder: until it releases, or its duration after that. sticky = 1: a raise stays, as the engines have it.
 #pragma once
 #include <limits>
 #include <queue>
@@ -15,17 +14,17 @@ class Priority final : public KeyedPolicy {
  public:
   Priority(Store& store, u32 frames) : KeyedPolicy(store, frames) { wants_life = true; }
   const char* name() const override { return "priority"; }
-  std::vector<Parameter> parameters() override { return {{"default", &default_, 0, 100}}; }
+  std::vector<Parameter> parameters() override { return {{"default", &default_, 0, 100}, {"sticky", &sticky_, 0, 1}}; }
 
   void touch(u32 block, const Use& use) override {
     if (use.priority == NO_PRIORITY) return;
     const double until = use.duration < 0 ? FOR_EVER : use.now + use.duration;
-    if (!use.creator && use.duration < 0) return;  // held only while it was referenced, and that is over
+    if (!use.creator && use.duration < 0 && sticky_ == 0) return;  // held only while it was referenced, and that is over
     const Claim claim{double(use.priority), until};
     auto& [base, raise] = claims_.try_emplace(block, Claims{{0, -FOR_EVER}, {0, -FOR_EVER}}).first->second;
     if (use.creator && base.until == -FOR_EVER) {
       base = claim;
-    } else if (use.duration >= 0) {
+    } else if (use.duration >= 0 || sticky_ != 0) {
       if (raise.until <= use.now || claim.priority > raise.priority ||
           (claim.priority == raise.priority && claim.until > raise.until))
         raise = claim;
@@ -89,7 +88,7 @@ class Priority final : public KeyedPolicy {
 
   std::unordered_map<u32, Claims> claims_;
   std::priority_queue<Change, std::vector<Change>, std::greater<>> changes_;
-  double default_ = DEFAULT_PRIORITY;
+  double default_ = DEFAULT_PRIORITY, sticky_ = 0;
 };
 
 }  // namespace tenure

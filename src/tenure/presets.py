@@ -12,7 +12,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
     # LRU over blocks without a reference, a request's tail first; a prompt's last token is always computed; duplicates stay.
     "vllm": {"block_size": 16, "policy": "lru", "on_duplicate": "keep", "recompute_last": True},
     # A radix tree, only leaves go; a duplicate's frame goes back when the request's prefix is inserted.
-    "sglang": {"block_size": 1, "policy": "lru", "on_duplicate": "rewrite"},
+    "sglang": {"block_size": 1, "policy": "lru", "on_duplicate": "rewrite", "recompute_last": True},
     # Priorities 0-100 with durations, LRU among equals, partial reuse by copying.
     "tensorrt-llm": {"block_size": 32, "policy": "priority", "partial_reuse": 1},
     # Chunks of 256 tokens; LRU in each tier.
@@ -26,7 +26,7 @@ _SGLANG_STRATEGIES: dict[str, tuple[str, dict[str, float]]] = {
     "fifo": ("fifo", {}),
     "mru": ("lru", {"newest_first": 1}),
     "filo": ("fifo", {"newest_first": 1}),
-    "priority": ("priority", {"default": 0}),
+    "priority": ("priority", {"default": 0, "sticky": 1}),
     "slru": ("slru", {"share": 1, "threshold": 2}),
 }
 

@@ -105,12 +105,13 @@ class Sequence:
         """Why its look-up ended where it did."""
         return self._manager._why(self._why, self._who)
 
-    def append(self, tokens: Any) -> Appended:
-        """Takes slots for more tokens; all tokens up to and including these count as written, and full blocks seal.
+    def append(self, tokens: Any, *, written: bool = True) -> Appended:
+        """Takes slots for more tokens; all tokens up to and including these count as written, and full blocks seal (not so with
+        written=False: then `seal` or `release` says when).
 
         Make the returned copies before writing. Raises TokenError or CapacityError (QuotaError), and has then changed nothing.
         """
-        copies, frames, rewrites = self._manager._core.append(self.handle, tokens, self._manager._clock())
+        copies, frames, rewrites = self._manager._core.append(self.handle, tokens, written, self._manager._clock())
         return Appended([Copy(*c) for c in copies], frames, [Rewrite(*r) for r in rewrites])
 
     def seal(self, upto: int | None = None) -> list[Rewrite]:

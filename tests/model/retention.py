@@ -1,0 +1,121 @@
+"""What outlives a request, in the reference: leases, expiry, invalidation. Part of the reference manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenure.errors import BudgetError
+
+from .lookup import Lookup
+from .records import FOR_EVER, Chain, Claim, Node, Root, Wishes
+
+
+class Retention(Lookup):
+    """Leases and the end of content."""
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Leases that are due end; then content that is due goes, with all that hangs below it."""
+        self.now = max(self.now, now)
+        self.end(lambda claim: claim.deadline <= self.now)
+        due = [node for node in self.nodes if node.deadline <= self.now and not node.doomed]
+        if not due:
+            return
+        doomed = self.below(due)
+        for node in doomed:
+            node.doomed = True
+        ended = [claim for claim in self.claims if claim.kind != "lookup" and claim.path and claim.path[-1].doomed]
+        self.claims = [claim for claim in self.claims if claim not in ended]
+        busy = self.busy()
+        for node in doomed & busy:
+            node.linked = False
+        for node in self.witness.order_of(doomed - busy):
+            self.drop(node, "expired")
+        self.settle(node for claim in ended for node in reversed(claim.path))
+
+    # -- leases
+
+    def end(self, which: Callable[[Claim], bool]) -> None:
+        """Ends leases, and lets go of what only they needed."""
+        ended = [claim for claim in self.claims if which(claim)]
+        if not ended:
+            return
+        self.claims = [claim for claim in self.claims if claim not in ended]
+        self.settle(node for claim in ended for node in reversed(claim.path))
+
+    def within_budget(self, tenant: int, path: list[Node]) -> bool:
+        """May all of the path be pinned, in all and by its tenant?"""
+        frames = self.options.frames
+        pinned, own = self.pinned(), self.pinned(tenant)
+        return len(pinned | set(path)) <= int(self.options.pin_budget * frames) and len(own | set(path)) <= int(
+            self.tenants[tenant].pins * frames
+        )
+
+    def lease(self, kind: str, space: int, tokens: list[int], extras: dict[int, bytes], owner: str, deadline: float) -> Claim:
+        """Claims what is there of a prompt: a look-up holds it, all else pins it within the budgets."""
+        path = self.match(space, tokens, Wishes(extras=extras)).nodes
+        root = self.spaces[space]
+        if path:
+            if kind != "lookup" and not self.within_budget(root.tenant, path):
+                self.refused_leases += 1
+                raise BudgetError("over budget")
+            self.require(root.tenant, len(set(path) - self.busy()), counted=False)
+        claim = Claim(kind, path, root, root.tenant, deadline, owner)
+        self.claims.append(claim)
+        return claim
+
+    def keep(self, chain: Chain) -> None:
+        """At release: protection for a time, and the session's anchor moves on to its newest prefix, if the budgets allow it."""
+        wishes = chain.wishes
+        path: list[Node] = []
+        for i in range(len(chain.tokens) // self.options.block_size):
+            node = chain.in_tree(i)
+            if not node.linked or node.dead:
+                break
+            path.append(node)
+        if wishes.protect_for > 0:
+            self.keep_path(chain, path, "protect", wishes.protect_for)
+        if wishes.anchor_for > 0:
+            old = [c for c in self.claims if (c.kind, c.tenant, c.owner) == ("anchor", chain.root.tenant, wishes.session)]
+            self.end(lambda claim: claim in old)
+            kept = self.keep_path(chain, path, "anchor", wishes.anchor_for)
+            if not kept:
+                self.claims.extend(claim for claim in old if claim.path and claim.path[-1] in self.nodes)
+
+    def keep_path(self, chain: Chain, path: list[Node], kind: str, seconds: float) -> bool:
+        if not path or not self.within_budget(chain.root.tenant, path):
+            self.refused_leases += 1
+            return False
+        self.claims.append(Claim(kind, path, chain.root, chain.root.tenant, self.now + seconds, chain.wishes.session))
+        return True
+
+    # -- invalidation
+
+    def invalidate(self, space: int) -> None:
+        """The namespace gets a new root; what hangs under the old one can never be hit again, and nothing pins it."""
+        old = self.spaces[space]
+        old.dead = True
+        self.previous[space] = old
+        self.spaces[space] = Root(space, old.tenant, old.rebuild)
+        self.end(lambda claim: claim.root is old and claim.kind != "lookup")
+
+    def sweep(self) -> int:
+        """All that is dead and unused goes."""
+        before = len(self.nodes)
+        for node in self.witness.order_of(self.garbage()):
+            self.drop(node, "invalidated")
+        return before - len(self.nodes)
+
+    def clear(self) -> int:
+        """All that is unused goes, tenant by tenant in its policy's order."""
+        before = len(self.nodes)
+        self.sweep()
+        for tenant in range(len(self.tenants)):
+            while leaves := self.leaves(tenant):
+                victim = self.policies[tenant].victim(leaves, self.now)
+                self.drop(self.witness.next_of([victim]), "invalidated")
+        return before - len(self.nodes)
+
+    def deadline_of(self, ttl: float | None) -> float:
+        return FOR_EVER if ttl is None else self.now + ttl
