@@ -28,9 +28,11 @@ class LeafHeap {
     if (hole_) {  // what follows a victim is mostly its parent: it takes the victim's place
       hole_ = false;
       place(0, Item{key, block});
-      down(0);
+      if (second_ == 0) second_ = least_child(0);
+      if (second_ < items_.size() && before(items_[second_], items_[0])) down(0);
       return;
     }
+    second_ = 0;
     items_.push_back(Item{key, block});
     place(items_.size() - 1, items_.back());
     up(items_.size() - 1);
@@ -68,6 +70,13 @@ class LeafHeap {
     if (a.key != b.key) return a.key < b.key;
     return slots_[a.block].stamp < slots_[b.block].stamp;
   }
+  std::size_t least_child(std::size_t at) const {  // beyond the end: it has none
+    const std::size_t first = at * 4 + 1, end = std::min(first + 4, items_.size());
+    std::size_t least = first;
+    for (std::size_t child = first + 1; child < end; ++child)
+      if (before(items_[child], items_[least])) least = child;
+    return least;
+  }
   void place(std::size_t at, Item item) {
     items_[at] = item;
     slots_[item.block].queued = u32(at);
@@ -84,20 +93,17 @@ class LeafHeap {
   }
   void down(std::size_t at) {
     const Item item = items_[at];
-    const std::size_t count = items_.size();
+    second_ = 0;
     for (;;) {
-      const std::size_t first = at * 4 + 1;
-      if (first >= count) break;
-      std::size_t least = first;
-      for (std::size_t child = first + 1; child < std::min(first + 4, count); ++child)
-        if (before(items_[child], items_[least])) least = child;
-      if (!before(items_[least], item)) break;
+      const std::size_t least = least_child(at);
+      if (least >= items_.size() || !before(items_[least], item)) break;
       place(at, items_[least]);
       at = least;
     }
     place(at, item);
   }
   void cut(std::size_t at) {
+    second_ = 0;
     const Item last = items_.back();
     items_.pop_back();
     if (at == items_.size()) return;
@@ -116,7 +122,8 @@ class LeafHeap {
 
   Array<Slot>& slots_;
   std::vector<Item> items_;
-  bool hole_ = false;  // the top was taken and nothing has taken its place yet
+  std::size_t second_ = 0;  // the least child of the top, as long as nothing below the top has changed; 0 = unknown
+  bool hole_ = false;       // the top was taken and nothing has taken its place yet
 };
 
 }  // namespace tenure

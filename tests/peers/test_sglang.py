@@ -13,7 +13,7 @@ from tenure import BlockManager
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "priority", "slru")
 WORKLOADS = [
-    request_workload(kind, seed, blocks=96, strategy=strategy)
+    request_workload(kind, seed, blocks=144 if kind == "concurrent" else 96, strategy=strategy)
     for strategy in STRATEGIES
     for kind in ("shared", "chat", "scan", "concurrent", "aligned")
     for seed in range(3)
