@@ -241,6 +241,7 @@ inline void Pool::truncate(u64 handle, u64 length, double now) {
   seq.written = std::min(seq.written, length);
   seq.sealed = std::min(seq.sealed, u32(length / size));
   seq.matched = std::min(seq.matched, u32(length / size));
+  seq.counts_from = std::min(seq.counts_from, u32(length / size));
   if (const u32 open = u32(length / size); length % size && open < seq.twins.size() && seq.twins[open] != NONE) {
     unrefer(seq.twins[open]);  // what follows will not be what the twin holds
     seq.twins[open] = NONE;

@@ -116,17 +116,17 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
 
 // Evicts exactly `count` blocks, invalidated ones first. MUST have been found possible before.
 inline void Pool::evict(u32 count, u32 asker, bool own_only) {
-  while (count > 0) {
-    const u32 garbage = dead_leaf(asker, own_only);
-    if (garbage != NONE) {
-      vanish(garbage, Step::Drop, Reason::Invalidated, asker);
-      --count;
-      continue;
+  for (u32 id; count > 0 && (id = dead_leaf(asker, own_only)) != NONE; --count)
+    vanish(id, Step::Drop, Reason::Invalidated, asker);
+  Tenants::Turn turn;
+  for (; count > 0; --count) {
+    if (own_only) {
+      turn.tenant = tenants[asker].queued ? asker : NONE;
+    } else if (turn.tenant == NONE || !tenants.still(turn, asker)) {
+      turn = tenants.next_victim(asker);
     }
-    const u32 from = own_only ? asker : tenants.next_victim(asker);
-    if (from == NONE || tenants[from].queued == 0) return;
-    vanish(tenants[from].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
-    --count;
+    if (turn.tenant == NONE) return;
+    vanish(tenants[turn.tenant].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
   }
 }
 

@@ -84,27 +84,48 @@ class Tenants {
     return verdict;
   }
 
-  // The tenant whose block goes next: furthest above its fair share, never below its floor for another's sake.
-  u32 next_victim(u32 asker) const {
-    if (size() == 1) return all[0].queued ? 0 : NONE;
-    double weights = 0;
+  // The tenant whose block goes next: furthest above its fair share, never below its floor for another's sake; equals by number.
+  struct Turn {
+    u32 tenant = NONE, rival = NONE;
+    double fair = 1, rival_excess = -1;  // fair: in frames; excess: used / fair
+  };
+  Turn next_victim(u32 asker) const {
+    Turn turn;
+    if (size() == 1) {
+      if (all[0].queued) turn.tenant = 0;
+      return turn;
+    }
+    double weights = 0, most = -1;
     for (u32 i = 0; i < size(); ++i)
       if (all[i].used || i == asker) weights += all[i].quota.weight;
-    u32 worst = NONE;
-    double most = -1;
     for (u32 i = 0; i < size(); ++i) {
-      const Tenant& t = all[i];
-      if (!t.queued || (i != asker && t.used <= t.floor)) continue;
-      const double fair = std::max({1.0, double(t.floor), weights > 0 ? frames_ * t.quota.weight / weights : 0.0});
-      if (t.used / fair > most) {
-        most = t.used / fair;
-        worst = i;
+      if (!may_lose(i, asker)) continue;
+      const double fair = std::max({1.0, double(all[i].floor), frames_ * all[i].quota.weight / weights});
+      const double excess = all[i].used / fair;
+      if (excess > most) {
+        turn = {i, turn.tenant, fair, most};
+        most = excess;
+      } else if (excess > turn.rival_excess) {
+        turn.rival = i;
+        turn.rival_excess = excess;
       }
     }
-    return worst;
+    return turn;
+  }
+  // After the turn's tenant has lost a block: is the next one to come from it as well? (Nobody else's numbers have changed.)
+  bool still(const Turn& turn, u32 asker) const {
+    const Tenant& t = all[turn.tenant];
+    if (size() == 1) return t.queued != 0;
+    if (!t.used || !may_lose(turn.tenant, asker)) return false;
+    const double excess = t.used / turn.fair;
+    return excess > turn.rival_excess || (excess == turn.rival_excess && turn.tenant < turn.rival);
   }
 
  private:
+  bool may_lose(u32 tenant, u32 asker) const {
+    return all[tenant].queued && (tenant == asker || all[tenant].used > all[tenant].floor);
+  }
+
   u32 frames_;
   u64 guaranteed_ = 0;  // sum of max(busy, floor)
 };
