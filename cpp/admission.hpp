@@ -166,6 +166,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
   tick(now);
   const u32 size = options.block_size, root = spaces_[space].root, tenant = spaces_[space].tenant;
+  if (request.leave_last) request.max_hit = std::min(request.max_hit, count - 1);
   std::vector<u32> extra = intern_extras(request, count);
   const Found found = walk(root, tokens, count, request, extra);
   const u32 total = u32((count + size - 1) / size), fresh = total - found.matched;
@@ -246,7 +247,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   }
   if (written) {
     seq.written = count;
-    seal_written(seq, nullptr);
+    seal_written(seq, 0, nullptr);
   }
   Counters& c = t.counters;
   c.requests++;
@@ -256,7 +257,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   c.tokens_hit += known + copied;
   c.endings[u8(found.why.reason)]++;
   c.missed[u8(found.why.reason)] += count / size - found.matched;
-  return {handle_of(index, seq.generation), known + copied, found.why};
+  return {handle_of(index, seq.generation, false), known + copied, found.why};
 }
 
 }  // namespace tenure

@@ -51,7 +51,7 @@ inline void Pool::check() const {
       if (b.busy() && !store.blocks[b.parent].busy()) fail(name + "busy below an idle parent", 1, 0);
       same(name + "depth", b.depth, store.blocks[b.parent].depth + 1);
     }
-    if (b.flags & IN_TREE)
+    if ((b.flags & IN_TREE) && !tree.roots[b.root].dead)
       same(name + "found in the index", tree.find(b.root, b.parent, b.extra, store.tokens_of(id), [&] { return b.chain; }), id);
     if (b.state == State::Active && (b.flags & IN_TREE)) fail(name + "active in the tree", 1, 0);
     if (b.state == State::Sealed && !b.busy()) fail(name + "sealed and idle", 1, 0);

@@ -59,12 +59,19 @@ class CustomPolicy final : public KeyedPolicy {
       if (value == value) return value;
       report("it returned NaN");
     } catch (nb::python_error& error) {
-      report(nb::str(error.value()).c_str());
+      report(told(error).c_str());
     }
     return 0;
   }
 
  private:
+  static std::string told(const nb::python_error& error) {
+    try {
+      return nb::str(error.value()).c_str();
+    } catch (const nb::python_error&) {
+      return "an error that cannot be printed";
+    }
+  }
   // A broken policy must not break the engine: its blocks fall back to LRU order, and it is said once.
   void report(const char* what) {
     if (state_->errors++ != 0) return;

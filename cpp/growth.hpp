@@ -15,9 +15,21 @@ inline void Pool::acknowledge(u64 handle, double now) {
   acknowledge_copies(seq);
 }
 
+// The own copy of a duplicate goes, and with it what was to be copied into it.
+inline void Pool::drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>* rewrites) {
+  const u32 id = seq.blocks[i];
+  for (Copy& copy : seq.copies)
+    if (copy.target == id) unhold(copy.source);
+  std::erase_if(seq.copies, [&](const Copy& copy) { return copy.target == id; });
+  if (rewrites) rewrites->push_back({i, store.device.slots[id].frame, store.device.slots[first].frame});
+  seq.blocks[i] = first;
+  unrefer(id);
+}
+
 // Seals every full block below `written`. An equal block that is there already wins: the table takes it (rewrite), or the own
-// copy stays private until release and the tree's block is referenced beside it (keep).
-inline void Pool::seal_written(Sequence& seq, std::vector<Rewrite>* rewrites) {
+// copy stays private until release and the tree's block is referenced beside it (keep). `promised`: frames that the caller still
+// needs; a duplicate that would make one of them busy, or that a fork shares, waits unsealed.
+inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites) {
   const u32 size = options.block_size;
   bool fresh_parent = false;  // nothing can be below a block that has just joined the tree
   for (; (u64(seq.sealed) + 1) * size <= seq.written; ++seq.sealed) {
@@ -27,32 +39,36 @@ inline void Pool::seal_written(Sequence& seq, std::vector<Rewrite>* rewrites) {
       fresh_parent = false;
       continue;
     }
-    b.parent = i ? seq.tree_block(i - 1) : NONE;
-    b.depth = i;
-    b.filled = u16(size);
+    const u32 parent = i ? seq.tree_block(i - 1) : NONE;
     if (!(b.flags & HASHED))
-      b.chain = chain_hash(i ? store.blocks[b.parent].chain : salt_, extras_.hash(b.extra), store.tokens_of(id), size);
-    if (tree.roots[seq.root].dead || (i && dead(store.blocks[b.parent]))) {
-      b.flags |= DOOMED;
-      b.parent = NONE;  // nobody may find it, so it hangs nowhere
-      move(id, Step::Seal);
-      note(Happened::Seal, id);
-      continue;
-    }
-    const u32 first = fresh_parent ? NONE : tree.find(seq.root, b.parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
+      b.chain = chain_hash(i ? store.blocks[parent].chain : salt_, extras_.hash(b.extra), store.tokens_of(id), size);
+    const bool is_dead = tree.roots[seq.root].dead || (i && dead(store.blocks[parent]));
+    const u32 first =
+        is_dead || fresh_parent ? NONE : tree.find(seq.root, parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
     if (first != NONE) {
+      const bool swaps = options.rewrite && b.holds == 0;  // one frame becomes busy, another free
+      if (b.refs > 1 || (!swaps && !store.blocks[first].busy() && !tenants.may(seq.tenant, u64(promised) + 1).ok())) return;
       fresh_parent = false;
       tenants[seq.tenant].counters.duplicates++;
       note(Happened::Duplicate, id);
       refer(first);
+      note(Happened::Hit, first);
       if (options.rewrite) {
-        seq.blocks[i] = first;
-        if (rewrites) rewrites->push_back({i, store.device.slots[id].frame, store.device.slots[first].frame});
-        unrefer(id);
+        drop_own(seq, i, first, rewrites);
       } else {
         seq.twins.resize(seq.blocks.size(), NONE);
         seq.twins[i] = first;
       }
+      continue;
+    }
+    b.parent = parent;
+    b.depth = i;
+    b.filled = u16(size);
+    if (is_dead) {
+      b.flags |= DOOMED;
+      b.parent = NONE;  // nobody may find it, so it hangs nowhere
+      move(id, Step::Seal);
+      note(Happened::Seal, id);
       continue;
     }
     move(id, Step::Seal);
@@ -80,7 +96,7 @@ inline std::vector<Rewrite> Pool::seal(u64 handle, u64 upto, double now) {
   acknowledge_copies(seq);
   std::vector<Rewrite> rewrites;
   seq.written = std::max(seq.written, upto);
-  seal_written(seq, &rewrites);
+  seal_written(seq, 0, &rewrites);
   return rewrites;
 }
 
@@ -108,7 +124,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
   }
   acknowledge_copies(seq);
   if (written) seq.written = seq.length;
-  seal_written(seq, &result.rewrites);
+  seal_written(seq, fresh, &result.rewrites);
   Tenant& t = tenants[seq.tenant];
   make_room(seq.tenant, fresh);
   if (copy) {
@@ -122,7 +138,6 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
     seq.copies.push_back({tail, target, offset});
     t.counters.copies++;
     note(Happened::Allocate, target);
-    result.copies.push_back({store.device.slots[tail].frame, store.device.slots[target].frame, offset});
   }
   u64 done = 0;
   u32 at = offset;
@@ -148,7 +163,9 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
   seq.length += count;
   seq.output += u32(count);
   if (written) seq.written = seq.length;
-  seal_written(seq, &result.rewrites);
+  seal_written(seq, 0, &result.rewrites);
+  for (const Copy& c : seq.copies)
+    result.copies.push_back({store.device.slots[c.source].frame, store.device.slots[c.target].frame, c.tokens});
   return result;
 }
 
@@ -178,7 +195,7 @@ inline u64 Pool::fork(u64 handle, double now) {
     if (id != NONE) refer(id);
   for (u32 number : child.extra) extras_.retain(number);
   tree.roots[child.root].live++;
-  return handle_of(index, child.generation);
+  return handle_of(index, child.generation, false);
 }
 
 inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
@@ -253,7 +270,7 @@ inline void Pool::release(u64 handle, bool abort, double now) {
   tick(now);
   acknowledge_copies(seq);
   if (!abort) seq.written = seq.length;
-  seal_written(seq, nullptr);
+  seal_written(seq, 0, nullptr);
   if (!abort) keep_after_release(seq);
   give_back(seq, 0);
   drop_extras(seq.extra);

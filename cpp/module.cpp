@@ -140,7 +140,7 @@ NB_MODULE(_core, m) {
       nb::object type = nb::module_::import_("tenure.errors").attr(ERROR_CLASSES[std::size_t(error.kind)]);
       nb::dict numbers;
       for (const auto& [name, value] : error.numbers) {
-        if (value == double(i64(value))) {
+        if (std::abs(value) < 9e15 && value == double(i64(value))) {
           numbers[name] = i64(value);
         } else {
           numbers[name] = value;
@@ -181,7 +181,7 @@ NB_MODULE(_core, m) {
         const Tokens ids(tokens);
         return to_array(std::vector<u32>(ids.data(), ids.data() + ids.size()));
       },
-      "tokens"_a, "Checked token ids as an int32 array; raises TokenError.");
+      "tokens"_a.none(), "Checked token ids as an int32 array; raises TokenError.");
 
   nb::class_<BlockView>(m, "BlockView", "What a user's policy is told of a block.")
       .def_ro("depth", &BlockView::depth)
@@ -194,6 +194,7 @@ NB_MODULE(_core, m) {
   nb::class_<Request>(m, "Request", "What one admission asks for besides its tokens.")
       .def(nb::init<>())
       .def_rw("max_hit", &Request::max_hit)
+      .def_rw("leave_last", &Request::leave_last)
       .def_rw("written", &Request::written)
       .def_rw("decode_priority", &Request::decode_priority)
       .def_rw("decode_duration", &Request::decode_duration)
@@ -225,11 +226,16 @@ NB_MODULE(_core, m) {
               throw;
             }
           },
-          "frames"_a, "block_size"_a, "policy"_a, "parameters"_a, "seed"_a, "pin_budget"_a, "partial_reuse"_a, "rewrite"_a,
+          "frames"_a, "block_size"_a, "policy"_a.none(), "parameters"_a, "seed"_a, "pin_budget"_a, "partial_reuse"_a, "rewrite"_a,
           "events"_a, "evict_batch"_a, "tag"_a, "slope"_a, "block_tokens"_a)
       .def("open_tenant", [](PyPool& p, const std::string& name) { return locked(p, [&] { return p.open_tenant(name); }); })
       .def("open_space",
            [](PyPool& p, u32 tenant, float rebuild) { return locked(p, [&] { return p.open_space(tenant, rebuild); }); })
+      .def("may_enter", [](PyPool& p) { p.refuse_reentry(); })
+      .def("check_quota",
+           [](PyPool& p, i64 tenant, double floor, double cap, double weight, double pins) {
+             locked(p, [&] { p.tenants.check_quota(tenant < 0 ? NONE : u32(tenant), Quota{floor, cap, weight, pins}); });
+           })
       .def("set_quota", [](PyPool& p, u32 tenant, double floor, double cap, double weight,
                            double pins) { locked(p, [&] { p.set_quota(tenant, Quota{floor, cap, weight, pins}); }); })
       .def(
@@ -242,7 +248,7 @@ NB_MODULE(_core, m) {
             const Admission in = locked(p, [&] { return p.admit(space, ids.data(), ids.size(), std::move(wanted), now); });
             return nb::make_tuple(in.handle, in.hit_tokens, why_tuple(in.why));
           },
-          "space"_a, "tokens"_a, "now"_a, "request"_a.none(), "written"_a)
+          "space"_a, "tokens"_a.none(), "now"_a, "request"_a.none(), "written"_a)
       .def(
           "match",
           [](PyPool& p, u32 space, nb::handle tokens, double now, const Request* request) {
@@ -252,13 +258,15 @@ NB_MODULE(_core, m) {
                 locked(p, [&] { return p.match(space, ids.data(), ids.size(), request ? *request : none, now); });
             return nb::make_tuple(to_array(found.frames), why_tuple(found.why));
           },
-          "space"_a, "tokens"_a, "now"_a, "request"_a.none())
-      .def("append",
-           [](PyPool& p, u64 handle, nb::handle tokens, bool written, double now) {
-             const Tokens ids(tokens);
-             const Pool::Appended done = locked(p, [&] { return p.append(handle, ids.data(), ids.size(), written, now); });
-             return nb::make_tuple(plain(done.copies), to_array(done.frames), plain(done.rewrites));
-           })
+          "space"_a, "tokens"_a.none(), "now"_a, "request"_a.none())
+      .def(
+          "append",
+          [](PyPool& p, u64 handle, nb::handle tokens, bool written, double now) {
+            const Tokens ids(tokens);
+            const Pool::Appended done = locked(p, [&] { return p.append(handle, ids.data(), ids.size(), written, now); });
+            return nb::make_tuple(plain(done.copies), to_array(done.frames), plain(done.rewrites));
+          },
+          "handle"_a, "tokens"_a.none(), "written"_a, "now"_a)
       .def("seal", [](PyPool& p, u64 handle, u64 upto,
                       double now) { return plain(locked(p, [&] { return p.seal(handle, upto, now); })); })
       .def("fork", [](PyPool& p, u64 handle, double now) { return locked(p, [&] { return p.fork(handle, now); }); })
@@ -302,7 +310,7 @@ NB_MODULE(_core, m) {
               return std::make_pair(handle, p.leases[u32(handle & 0xFFFFFF)].blocks);
             });
           },
-          "kind"_a, "space"_a, "tokens"_a, "request"_a.none(), "owner"_a, "deadline"_a, "now"_a)
+          "kind"_a, "space"_a, "tokens"_a.none(), "request"_a.none(), "owner"_a, "deadline"_a, "now"_a)
       .def("end_lease", [](PyPool& p, u64 handle, double now) { return locked(p, [&] { return p.end_lease(handle, now); }); })
       .def("lease_frames", [](PyPool& p, u64 handle) { return to_array(locked(p, [&] { return p.lease_frames(handle); })); })
       .def("leases",
@@ -312,7 +320,8 @@ NB_MODULE(_core, m) {
                p.advance(now);
                for (u32 i = 0; i < p.leases.size(); ++i) {
                  const Lease& l = p.leases[i];
-                 if (l.alive) out.emplace_back(p.handle_of(i, l.generation), u8(l.kind), l.tenant, l.blocks, l.deadline, l.owner);
+                 if (l.alive)
+                   out.emplace_back(p.handle_of(i, l.generation, true), u8(l.kind), l.tenant, l.blocks, l.deadline, l.owner);
                }
                return out;
              });
@@ -321,14 +330,16 @@ NB_MODULE(_core, m) {
       .def("invalidate", [](PyPool& p, u32 space, double now) { locked(p, [&] { p.invalidate(space, now); }); })
       .def("sweep", [](PyPool& p, double now) { return locked(p, [&] { return p.sweep(now); }); })
       .def("clear", [](PyPool& p, double now) { return locked(p, [&] { return p.clear(now); }); })
-      .def("set_policy",
-           [](PyPool& p, nb::object policy, const Parameters& parameters, double now) {
-             u8 index = 0;
-             std::shared_ptr<CustomState> custom;
-             const PolicyMaker maker = maker_for(policy, index, custom);
-             locked(p, [&] { p.set_policy(maker, index, parameters, now); });
-             p.custom = std::move(custom);
-           })
+      .def(
+          "set_policy",
+          [](PyPool& p, nb::object policy, const Parameters& parameters, double now) {
+            u8 index = 0;
+            std::shared_ptr<CustomState> custom;
+            const PolicyMaker maker = maker_for(policy, index, custom);
+            locked(p, [&] { p.set_policy(maker, index, parameters, now); });
+            p.custom = std::move(custom);
+          },
+          "policy"_a.none(), "parameters"_a, "now"_a)
       .def("set_parameters", [](PyPool& p, const Parameters& parameters,
                                 double now) { locked(p, [&] { p.set_policy_parameters(parameters, now); }); })
       .def("parameters", [](PyPool& p) { return locked(p, [&] { return p.policy_parameters(); }); })

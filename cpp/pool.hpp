@@ -63,6 +63,10 @@ class Pool {
   std::vector<u32> order(u32 tenant, double now);
   std::vector<u32> lease_frames(u64 handle) const;
   std::size_t idle_sequences() const { return spare_sequences_.size(); }
+  void refuse_reentry() const {
+    if (owner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+      throw Error(Kind::Reentrancy, "a policy called back into the manager that is asking it; it may only return a number");
+  }
   void advance(double now) { tick(now); }  // what time alone changes: leases and content that are due go
 
   class Guard;  // the lock: the caller takes it around every call above
@@ -82,8 +86,14 @@ class Pool {
   u8 policy = 0;  // index into POLICIES, or CUSTOM_POLICY
 
   Sequence& sequence(u64 handle);
-  u64 handle_of(u32 index, u32 generation) const {
-    return (u64(generation & 0xFFFFFFFu) << 36) | (u64(options.tag & 0xFFFu) << 24) | index;
+  // 27 bits of generation, 1 that tells leases from sequences, 12 of the manager, 24 of the place.
+  u64 handle_of(u32 index, u32 generation, bool lease) const {
+    return (u64(generation & 0x7FFFFFFu) << 37) | (u64(lease) << 36) | (u64(options.tag & 0xFFFu) << 24) | index;
+  }
+  u32 index_of(u64 handle, bool lease, const char* what) const {
+    if (((handle >> 24) & 0xFFF) != (options.tag & 0xFFFu) || ((handle >> 36) & 1) != u64(lease))
+      throw Error(Kind::ForeignHandle, std::string("this is no handle of a ") + what + " of this manager");
+    return u32(handle & 0xFFFFFF);
   }
 
  private:
@@ -174,6 +184,7 @@ class Pool {
   void evict(u32 count, u32 asker, bool own_only);
   void make_room(u32 tenant, u32 fresh);
   u32 dead_leaf(u32 asker, bool own_only);
+  void cut_off(u32 id);
   void reap(u32 root);
 
   void tick(double now);
@@ -194,7 +205,8 @@ class Pool {
 
   // growth
   void acknowledge_copies(Sequence& seq);
-  void seal_written(Sequence& seq, std::vector<Rewrite>* rewrites);
+  void seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites);
+  void drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>* rewrites);
   void give_back(Sequence& seq, u32 from);
 
   // retention
@@ -229,8 +241,7 @@ class Pool {
 class Pool::Guard {
  public:
   explicit Guard(const Pool& pool) : pool_(pool) {
-    if (pool.owner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
-      throw Error(Kind::Reentrancy, "a policy called back into the manager that is asking it; it may only return a number");
+    pool.refuse_reentry();
     pool.mutex_.lock();
     pool.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
@@ -267,9 +278,8 @@ inline std::unique_ptr<Policy> Pool::make_policy(const PolicyMaker& make, const 
 }
 
 inline Sequence& Pool::sequence(u64 handle) {
-  const u32 index = u32(handle & 0xFFFFFF), tag = u32(handle >> 24) & 0xFFF, generation = u32(handle >> 36);
-  if (tag != (options.tag & 0xFFF)) throw Error(Kind::ForeignHandle, "this handle belongs to another manager");
-  if (index >= sequences.size() || !sequences[index].alive || (sequences[index].generation & 0xFFFFFFF) != generation)
+  const u32 index = index_of(handle, false, "sequence");
+  if (index >= sequences.size() || !sequences[index].alive || handle != handle_of(index, sequences[index].generation, false))
     throw Error(Kind::StaleHandle, "the sequence has been released: its handle names nothing any more",
                 {{"handle", double(index)}});
   return sequences[index];

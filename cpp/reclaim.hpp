@@ -31,7 +31,7 @@ inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
   unqueue(id);
   if (reason != Reason::Hit) {
     const u64 key = ghost_key(b);
-    if (t.policy->wants_life && (b.flags & ENTERED)) t.policy->evict(id, key, now_);
+    if (t.policy->wants_life && (b.flags & ENTERED)) t.policy->evict(id, key, reason == Reason::Evicted);
     ledger.gone(key, Ghost{now_, asker, reason, policy});
     if (reason == Reason::Evicted) {
       t.counters.evicted++;
@@ -81,6 +81,26 @@ inline u32 Pool::take_block(u32 root, u32 tenant) {
   return id;
 }
 
+// A busy block of a dead root goes on its own, at release; what is idle below it hangs under the root instead.
+inline void Pool::cut_off(u32 id) {
+  std::vector<u32> busy{id};
+  tree.unlink(id);
+  while (!busy.empty()) {
+    const u32 at = busy.back();
+    busy.pop_back();
+    store.blocks[at].flags |= DOOMED;
+    for (u32 child; (child = store.blocks[at].first_child) != NONE;) {
+      tree.unlink(child);
+      if (store.blocks[child].busy()) {
+        busy.push_back(child);
+      } else {
+        store.blocks[child].parent = NONE;
+        tree.link(child);
+      }
+    }
+  }
+}
+
 // A leaf of an invalidated namespace; NONE if there is none. What is still read is cut off: it goes on its own, at release.
 inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
   for (std::size_t i = 0; i < dead_roots_.size();) {
@@ -96,8 +116,7 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
       const u32 child = at == NONE ? root.first_child : store.blocks[at].first_child;
       if (child == NONE) break;
       if (store.blocks[child].busy()) {
-        store.blocks[child].flags |= DOOMED;
-        tree.unlink(child);
+        cut_off(child);
       } else {
         at = child;
       }
@@ -130,11 +149,16 @@ inline void Pool::evict(u32 count, u32 asker, bool own_only) {
   }
 }
 
-// Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall from whose turn it is.
+// Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall (or the batch)
+// from whose turn it is.
 inline void Pool::make_room(u32 tenant, u32 fresh) {
   const Tenant& t = tenants[tenant];
-  if (u64(t.used) + fresh > t.cap) evict(u32(u64(t.used) + fresh - t.cap), tenant, true);
-  if (const u32 free = store.device.free(); fresh > free) evict(std::max(fresh - free, options.evict_batch), tenant, false);
+  const u32 own = u64(t.used) + fresh > t.cap ? u32(u64(t.used) + fresh - t.cap) : 0;
+  if (own) evict(own, tenant, true);
+  const u32 free = store.device.free();
+  u32 more = fresh > free ? fresh - free : 0;
+  if (own + more) more = std::max(more, options.evict_batch - std::min(own, options.evict_batch));
+  if (more) evict(more, tenant, false);
   if (store.device.free() < fresh)
     throw Error(Kind::Integrity, "eviction found less than the books promise",
                 {{"free", double(store.device.free())}, {"needed", double(fresh)}});

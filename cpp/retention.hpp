@@ -20,7 +20,7 @@ inline u32 Pool::pins_needed(u32 block, u32& newly_busy) const {
 }
 
 inline bool Pool::within_budget(u32 tenant, u32 pins) const {
-  return u64(pinned) + pins <= u64(options.pin_budget * options.frames) &&
+  return u64(pinned) + pins <= part_of(options.pin_budget, options.frames) &&
          u64(tenants[tenant].pinned) + pins <= tenants[tenant].pin_cap;
 }
 
@@ -52,7 +52,7 @@ inline u64 Pool::new_lease(Lease&& lease) {
   place_lease(lease, true);
   if (lease.deadline < FOR_EVER) lease_deadlines_.push({lease.deadline, index, lease.generation});
   leases[index] = std::move(lease);
-  return handle_of(index, leases[index].generation);
+  return handle_of(index, leases[index].generation, true);
 }
 
 inline void Pool::drop_lease(u32 index) {
@@ -83,11 +83,11 @@ inline u64 Pool::lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, 
       refused_leases++;
       throw Error(Kind::Budget,
                   "a pin of " + std::to_string(pins) + " frames more is over budget: " + std::to_string(pinned) + " of " +
-                      std::to_string(u64(options.pin_budget * options.frames)) + " are pinned in all, " +
+                      std::to_string(part_of(options.pin_budget, options.frames)) + " are pinned in all, " +
                       std::to_string(t.pinned) + " of " + std::to_string(t.pin_cap) + " by tenant '" + t.name + "'",
                   {{"needed", double(pins)},
                    {"pinned", double(pinned)},
-                   {"budget", double(u64(options.pin_budget * options.frames))},
+                   {"budget", double(part_of(options.pin_budget, options.frames))},
                    {"tenant_pinned", double(t.pinned)},
                    {"tenant_budget", double(t.pin_cap)}});
     }
@@ -97,19 +97,18 @@ inline u64 Pool::lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, 
 }
 
 inline bool Pool::end_lease(u64 handle, double now) {
-  tick(now);
-  const u32 index = u32(handle & 0xFFFFFF), tag = u32(handle >> 24) & 0xFFF, generation = u32(handle >> 36);
-  if (tag != (options.tag & 0xFFF)) throw Error(Kind::ForeignHandle, "this lease belongs to another manager");
-  if (index >= leases.size() || generation > (leases[index].generation & 0xFFFFFFF))
+  const u32 index = index_of(handle, true, "lease");
+  if (index >= leases.size() || u32(handle >> 37) > (leases[index].generation & 0x7FFFFFF))
     throw Error(Kind::StaleHandle, "no such lease was ever given", {{"handle", double(index)}});
-  if (!leases[index].alive || (leases[index].generation & 0xFFFFFFF) != generation) return false;  // it has ended: harmless
+  tick(now);
+  if (!leases[index].alive || handle != handle_of(index, leases[index].generation, true)) return false;  // it has ended: harmless
   drop_lease(index);
   return true;
 }
 
 inline std::vector<u32> Pool::lease_frames(u64 handle) const {
-  const u32 index = u32(handle & 0xFFFFFF);
-  if (index >= leases.size() || !leases[index].alive || handle != handle_of(index, leases[index].generation))
+  const u32 index = index_of(handle, true, "lease");
+  if (index >= leases.size() || !leases[index].alive || handle != handle_of(index, leases[index].generation, true))
     throw Error(Kind::StaleHandle, "the lease has ended: its frames may hold anything", {{"handle", double(index)}});
   std::vector<u32> frames;
   for (u32 id = leases[index].block; id != NONE; id = store.blocks[id].parent) frames.push_back(store.device.slots[id].frame);

@@ -20,6 +20,7 @@ struct PriorityRange {
 
 struct Request {
   u64 max_hit = std::numeric_limits<u64>::max();  // tokens that may be hits
+  bool leave_last = false;                        // at least the last token is computed
   bool written = false;                           // the engine writes in lock-step: prompt blocks seal at admission
   std::vector<PriorityRange> priorities;          // of the prompt
   u8 decode_priority = NO_PRIORITY;

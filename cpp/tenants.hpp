@@ -14,6 +14,9 @@ struct Quota {
   double floor = 0, cap = 1, weight = 1, pins = 1;  // fractions of the frames; weight is relative
 };
 
+// A fraction of the frames, rounded down; 0.58 of 100 is 58 although 0.58 · 100 is not quite, in binary.
+inline u32 part_of(double fraction, u32 frames) { return u32(fraction * frames * (1 + 1e-12)); }
+
 struct Tenant {
   std::string name;
   Quota quota;
@@ -37,26 +40,31 @@ class Tenants {
 
   u64 guaranteed() const { return guaranteed_; }
 
-  void set_quota(u32 tenant, const Quota& quota) {
+  // Would this quota do? `tenant`: NONE for one that is not there yet. Returns the frames that would be promised in all.
+  u64 check_quota(u32 tenant, const Quota& quota) const {
     double floors = quota.floor;
     for (u32 i = 0; i < size(); ++i)
       if (i != tenant) floors += all[i].quota.floor;
     if (floors > 1 + 1e-9)
       throw Error(Kind::Config, "floors add up to " + std::to_string(floors) + " of the frames; at most 1 can be promised",
                   {{"floors", floors}});
-    Tenant& t = all[tenant];
-    const u32 floor = u32(quota.floor * frames_), cap = u32(quota.cap * frames_);
-    const u64 after = guaranteed_ - std::max(t.busy, t.floor) + std::max(t.busy, floor);
+    const u32 busy = tenant == NONE ? 0 : all[tenant].busy, before = tenant == NONE ? 0 : all[tenant].floor;
+    const u32 floor = part_of(quota.floor, frames_);
+    const u64 after = guaranteed_ - std::max(busy, before) + std::max(busy, floor);
     if (after > frames_)
       throw Error(Kind::Quota,
                   "a floor of " + std::to_string(floor) + " frames cannot be promised now: " + std::to_string(after - frames_) +
                       " frames too many are in use by others",
                   {{"floor", double(floor)}, {"short", double(after - frames_)}});
-    guaranteed_ = after;
+    return after;
+  }
+  void set_quota(u32 tenant, const Quota& quota) {
+    guaranteed_ = check_quota(tenant, quota);
+    Tenant& t = all[tenant];
     t.quota = quota;
-    t.floor = floor;
-    t.cap = cap;
-    t.pin_cap = u32(quota.pins * frames_);
+    t.floor = part_of(quota.floor, frames_);
+    t.cap = part_of(quota.cap, frames_);
+    t.pin_cap = part_of(quota.pins, frames_);
   }
 
   void add_used(u32 tenant, i64 change) { all[tenant].used = u32(all[tenant].used + change); }

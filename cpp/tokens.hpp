@@ -27,7 +27,8 @@ class Tokens {
       nb::object array = nb::module_::import_("numpy").attr("asarray")(object);
       from_buffer(array);
     } else {
-      nb::object items = nb::steal(PySequence_List(object.ptr()));
+      const bool ordered = !PyAnySet_Check(object.ptr()) && !nb::hasattr(object, "keys");
+      nb::object items = ordered ? nb::steal(PySequence_Tuple(object.ptr())) : nb::object();
       if (!items.is_valid()) {
         PyErr_Clear();
         throw Error(Kind::Token, std::string("tokens are a sequence of integers: got ") + Py_TYPE(object.ptr())->tp_name);
@@ -46,6 +47,14 @@ class Tokens {
  private:
   static constexpr long MOST = 0x7FFFFFFF;
 
+  [[noreturn]] static void refuse_item(u64 at, PyObject* item) {
+    const double value = PyLong_Check(item) ? PyLong_AsDouble(item) : 0;
+    PyErr_Clear();
+    std::string text = nb::str(nb::handle(item)).c_str();
+    if (text.size() > 40) text = text.substr(0, 37) + "...";
+    refuse(at, value, text);
+  }
+
   static constexpr Py_ssize_t AHEAD = 16;
 
   // The value of an int of one digit (0 to 2^30 - 1), which nearly every token is, without a call.
@@ -62,9 +71,8 @@ class Tokens {
     return true;
 #endif
   }
-  [[noreturn]] static void refuse(u64 at, double value) {
-    throw Error(Kind::Token,
-                "token " + std::to_string(at) + " is " + std::to_string(i64(value)) + ": ids are 0 to " + std::to_string(MOST),
+  [[noreturn]] static void refuse(u64 at, double value, const std::string& text) {
+    throw Error(Kind::Token, "token " + std::to_string(at) + " is " + text + ": ids are 0 to " + std::to_string(MOST),
                 {{"position", double(at)}, {"value", value}});
   }
   void reserve(u64 count) {
@@ -76,28 +84,33 @@ class Tokens {
     PyObject** item = PySequence_Fast_ITEMS(items.ptr());
     reserve(u64(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
-      long value;
-      int overflow = 0;
       if (i + AHEAD < count) __builtin_prefetch(item[i + AHEAD]);
+      long value;
       if (PyLong_CheckExact(item[i])) {
-        if (small(item[i], value)) {
-          data_[std::size_t(i)] = u32(value);
-          continue;
-        }
-        value = PyLong_AsLongAndOverflow(item[i], &overflow);
-      } else {
-        nb::object index = PyBool_Check(item[i]) ? nb::object() : nb::steal(PyNumber_Index(item[i]));
-        if (!index.is_valid()) {
-          PyErr_Clear();
-          throw Error(Kind::Token, "token " + std::to_string(i) + " is a " + Py_TYPE(item[i])->tp_name + ": ids are integers",
-                      {{"position", double(i)}});
-        }
-        value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
+        if (!small(item[i], value)) value = read(u64(i), item[i]);
+      } else if (PyTuple_CheckExact(items.ptr())) {
+        value = read_index(u64(i), item[i]);
+      } else {  // its __index__ may run any code, and that may change the list
+        const nb::object frozen = nb::steal(PyList_AsTuple(items.ptr()));
+        return from_items(frozen);
       }
-      if (overflow) refuse(u64(i), overflow > 0 ? 9.2e18 : -9.2e18);
-      if (value < 0 || value > MOST) refuse(u64(i), double(value));
       data_[std::size_t(i)] = u32(value);
     }
+  }
+  static long read(u64 at, PyObject* number) {
+    int overflow = 0;
+    const long value = PyLong_AsLongAndOverflow(number, &overflow);
+    if (overflow || value < 0 || value > MOST) refuse_item(at, number);
+    return value;
+  }
+  static long read_index(u64 at, PyObject* item) {
+    const nb::object index = PyBool_Check(item) ? nb::object() : nb::steal(PyNumber_Index(item));
+    if (!index.is_valid()) {
+      PyErr_Clear();
+      throw Error(Kind::Token, "token " + std::to_string(at) + " is a " + Py_TYPE(item)->tp_name + ": ids are integers",
+                  {{"position", double(at)}});
+    }
+    return read(at, index.ptr());
   }
   // Checks every value; returns true where the values need not be copied.
   template <class T>
@@ -134,7 +147,7 @@ class Tokens {
     for (u64 i = 0; i < count; ++i) {
       T value;
       std::memcpy(&value, from + i64(i) * stride, sizeof(T));
-      if (u64(i64(value)) > u64(MOST)) refuse(i, double(value));
+      if (u64(i64(value)) > u64(MOST)) refuse(i, double(value), std::to_string(value));
     }
     return false;
   }

@@ -78,6 +78,19 @@ def test_r1_a_block_is_allocated_sealed_released_and_hit(build: Build, who: Iden
     ]
 
 
+def test_r1_a_block_seals_when_it_is_declared_written_and_not_before(build: Build, who: Identity) -> None:
+    kv = build(4)
+    seq = kv.sequence([1, 2, 3], who)
+    seq.append([4, 5], written=False)
+    assert (kv.counts().active, seq.written_tokens) == (2, 0)
+    seq.seal(3)
+    assert kv.counts().active == 2  # the block is full, and yet its last token is not there
+    seq.seal(4)
+    assert (kv.counts().active, kv.counts().sealed) == (1, 1)
+    seq.abort()
+    assert kv.counts() == (4, 3, 0, 0, 1)
+
+
 def test_r1_a_block_released_before_it_was_full_goes_free(build: Build, who: Identity) -> None:
     kv = build(4)
     kv.sequence([1, 2], who).release()

@@ -35,9 +35,10 @@ class Arc final : public Policy {
     return from_once ? once_.top() : often_.top();
   }
   void remove(u32 block) override { heap(block).erase(block); }
-  void evict(u32 block, u64 key, double) override {
+  void evict(u32 block, u64 key, bool chosen) override {
     const u8 queue = slots[block].queue;
     count_once_ -= !queue;
+    if (!chosen) return;
     ghost_count_[queue]++;
     const auto displaced = ghosts_.put(key, queue);
     if (displaced.key) ghost_count_[displaced.payload]--;

@@ -26,7 +26,7 @@ class Cost final : public KeyedPolicy {
   double key(u32 block) override {
     const Slot& s = slots[block];
     const Block& b = store.blocks[block];
-    const double rate = (s.uses - 1.0) * horizon_ / std::max(horizon_, s.last - s.value);
+    const double rate = std::max(0.0, s.uses - 1.0) * horizon_ / std::max(horizon_, s.last - s.value);
     return recency_ * s.last / horizon_ + rebuild_ * std::log2(cost_(b, tree_.roots[b.root])) + hits_ * std::log2(1 + rate);
   }
 

@@ -18,7 +18,9 @@ class Gdsf final : public KeyedPolicy {
     slots[block].value = age_ + slots[block].uses * cost_(b, tree_.roots[b.root]);
   }
   double key(u32 block) override { return slots[block].value; }
-  void evict(u32 block, u64, double) override { age_ = std::max(age_, slots[block].value); }
+  void evict(u32 block, u64, bool chosen) override {
+    if (chosen) age_ = std::max(age_, slots[block].value);
+  }
 
  private:
   const PrefixTree& tree_;

@@ -82,9 +82,9 @@ class Hazard final : public Policy {
     for (; changed_; changed_ &= changed_ - 1) look(u32(std::countr_zero(changed_)));
     return heaps_[pick()].top();
   }
-  void evict(u32 block, u64 key, double) override {
+  void evict(u32 block, u64 key, bool chosen) override {
     Mark mark = load(block);
-    history_.evicted(key, mark, u32(slots[block].stamp));
+    history_.evicted(key, mark, u32(slots[block].stamp), chosen);
     slots[block].queue = mark.live;
   }
   std::vector<u32> order(double) override {  // class by class, as the heads stand now

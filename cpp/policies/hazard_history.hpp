@@ -60,8 +60,14 @@ class HazardHistory {
     ghost.mark.live = false;
     return &ghost.mark;
   }
-  void evicted(u64 key, Mark& mark, u32 stamp) {
+  // `chosen`: it may be missed; else its content is void and cannot be.
+  void evicted(u64 key, Mark& mark, u32 stamp, bool chosen) {
     if (!mark.live) return;
+    if (!chosen) {
+      leave(mark, stamp, false, true);
+      mark.live = false;
+      return;
+    }
     Ghost& ghost = ghosts_[place(key)];
     if (ghost.mark.live) leave(ghost.mark, ghost.stamp, false, !lru_has(ghost.stamp));
     ghost = {u32(key), stamp, mark};

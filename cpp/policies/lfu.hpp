@@ -12,7 +12,9 @@ class Lfu final : public KeyedPolicy {
   std::vector<Parameter> parameters() override { return {{"ageing", &ageing_, 0, 1}}; }
   void touch(u32 block, const Use&) override { slots[block].value = ageing_ * age_ + slots[block].uses; }
   double key(u32 block) override { return slots[block].value; }
-  void evict(u32 block, u64, double) override { age_ = std::max(age_, slots[block].value); }
+  void evict(u32 block, u64, bool chosen) override {
+    if (chosen) age_ = std::max(age_, slots[block].value);
+  }
 
  private:
   double ageing_ = 1;

@@ -66,7 +66,7 @@ class Policy {
   virtual void insert(u32 block, double now) = 0;
   virtual u32 victim(double now) = 0;  // the next to go, still queued; MUST exist when something is queued
   virtual void remove(u32 block) = 0;
-  virtual void evict(u32, u64 /*key*/, double /*now*/) {}
+  virtual void evict(u32, u64 /*key*/, bool /*chosen: by this policy, not expired, invalidated or cleared*/) {}
   virtual std::vector<u32> order(double now) = 0;  // all queued, next victim first
 
   bool wants_touch = true;    // false: touch() does nothing, and the pool need not call it

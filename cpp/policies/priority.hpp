@@ -1,6 +1,7 @@
-// priority: the lowest priority goes first, the longest unused of them (TensorRT-LLM's retention: 0-100, default 35, with durations
-// that start at release). The request that computes a block gives it its base; a later one may raise it, and the raise lasts no
-// longer than its holder: until it releases, or its duration after that. sticky = 1: a raise stays, as the engines have it.
+// priority: the lowest priority goes first, the longest unused of them (TensorRT-LLM's retention: 0-100, default 35, with
+// durations that start at release). The request that computes a block gives it its base; a later one may raise it, and the raise
+// lasts no longer than its holder: until it releases, or its duration after that. sticky = 1: a raise stays, as the engines have
+// it.
 #pragma once
 #include <limits>
 #include <queue>
@@ -39,7 +40,7 @@ class Priority final : public KeyedPolicy {
     settle(now);
     return heap.top();
   }
-  void evict(u32 block, u64, double) override { claims_.erase(block); }
+  void evict(u32 block, u64, bool) override { claims_.erase(block); }
   std::vector<u32> order(double now) override {
     settle(now);
     return heap.order();

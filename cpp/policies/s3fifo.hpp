@@ -44,10 +44,10 @@ class S3Fifo final : public Policy {
     }
   }
   void remove(u32 block) override { heap(block).erase(block); }
-  void evict(u32 block, u64 key, double) override {
+  void evict(u32 block, u64 key, bool chosen) override {
     if (slots[block].queue) return;
     count_small_--;
-    ghosts_.put(key, {});
+    if (chosen) ghosts_.put(key, {});
   }
   std::vector<u32> order(double) override {
     std::vector<u32> all = small_.order(), rest = main_.order();

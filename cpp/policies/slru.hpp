@@ -31,7 +31,7 @@ class Slru final : public Policy {
   void insert(u32 block, double) override { heap(block).push(block, slots[block].value); }
   u32 victim(double) override { return probation_.empty() ? protected_.top() : probation_.top(); }
   void remove(u32 block) override { heap(block).erase(block); }
-  void evict(u32 block, u64, double) override { count_ -= slots[block].queue; }
+  void evict(u32 block, u64, bool) override { count_ -= slots[block].queue; }
   std::vector<u32> order(double) override {
     std::vector<u32> all = probation_.order(), rest = protected_.order();
     all.insert(all.end(), rest.begin(), rest.end());

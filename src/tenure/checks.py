@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers as numbers_abc
 import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tenure.errors import ConfigError, TenureError
+from tenure.errors import ConfigError, TenureError, TokenError
 
-__all__ = ["fraction", "integer", "numbers", "positive", "seconds"]
+__all__ = ["blocks_and_keys", "fraction", "integer", "numbers", "positive", "seconds"]
 
 
 def integer(name: str, value: Any, least: int, most: int, error: type[TenureError] = ConfigError) -> int:
@@ -25,36 +26,59 @@ def integer(name: str, value: Any, least: int, most: int, error: type[TenureErro
 
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1."""
-    if not _is_number(value) or not 0 <= value <= 1:
+    number = _number(value)
+    if number is None or not 0 <= number <= 1:
         raise ConfigError(f"{name} is {value!r}: a fraction from 0 to 1 is needed", least=0, most=1)
-    return float(value)
+    return number
 
 
-def positive(name: str, value: Any, most: float = 1e9) -> float:
+def positive(name: str, value: Any, most: float = 1e12, error: type[TenureError] = ConfigError) -> float:
     """A number above 0, at most `most`."""
-    if not _is_number(value) or not 0 < value <= most:
-        raise ConfigError(
-            f"{name} is {value!r}: a number above 0 and at most {most:g} is needed", **{name.rpartition(".")[2]: value}
-        )
-    return float(value)
+    number = _number(value)
+    if number is None or not 0 < number <= most:
+        raise error(f"{name} is {value!r}: a number above 0, at most {most:g}, is needed", least=0, most=most)
+    return number
 
 
 def seconds(name: str, value: Any) -> float:
     """A finite duration in seconds, 0 or more."""
-    if not _is_number(value) or not math.isfinite(value) or value < 0:
+    number = _number(value)
+    if number is None or not 0 <= number < math.inf:
         raise ConfigError(f"{name} is {value!r}: a number of seconds of 0 or more is needed")
-    return float(value)
+    return number
 
 
 def numbers(values: Mapping[str, Any] | None) -> dict[str, float]:
     """A policy's parameters: names to numbers."""
+    checked = {}
     for name, value in (values or {}).items():
-        if not _is_number(value) and not isinstance(value, bool):
+        number = float(value) if isinstance(value, bool) else _number(value)
+        if number is None:
             raise ConfigError(f"parameter {name} is {value!r}: a policy's parameters are numbers")
-    return {str(name): float(value) for name, value in (values or {}).items()}
+        checked[str(name)] = number
+    return checked
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
-        return False
-    return not math.isnan(float(value))
+def blocks_and_keys(extra_keys: Any) -> list[tuple[int, bytes]]:
+    """Extra keys by block, ascending: a mapping of block numbers to bytes."""
+    if extra_keys is None:
+        return []
+    if not isinstance(extra_keys, Mapping):
+        raise TokenError(f"extra_keys is a {type(extra_keys).__name__}: a mapping of block numbers to bytes is needed")
+    checked = []
+    for block, key in extra_keys.items():
+        if not isinstance(key, bytes):
+            raise TokenError(f"the extra key of block {block!r} is a {type(key).__name__}: bytes are needed")
+        checked.append((integer("the block of an extra key", block, 0, (1 << 32) - 1, TokenError), key))
+    return sorted(checked)
+
+
+def _number(value: Any) -> float | None:
+    """The value as a float; None when it is no number (bool, text, NaN, arrays) or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, numbers_abc.Real):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return None if math.isnan(number) else number

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenure._core import as_tokens
-from tenure.checks import integer
+from tenure.checks import blocks_and_keys, integer, positive
 from tenure.errors import IdentityError
 
 __all__ = ["Identity", "Layout", "content_digest"]
@@ -33,8 +33,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "head_size", "shards"):
-            integer(f"layout.{name}", getattr(self, name), 1, _MOST, IdentityError)
-        integer("layout.shard", self.shard, 0, _MOST, IdentityError)
+            object.__setattr__(self, name, integer(f"layout.{name}", getattr(self, name), 1, _MOST, IdentityError))
+        object.__setattr__(self, "shard", integer("layout.shard", self.shard, 0, _MOST, IdentityError))
         if self.shard >= self.shards:
             raise IdentityError(
                 f"layout.shard is {self.shard}: there are {self.shards} shards, numbered from 0",
@@ -74,14 +74,19 @@ class Identity:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise IdentityError(f"identity.{name} is {value!r}: a non-empty string is needed")
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise IdentityError(f"identity.{name} is {value!r}: {error}") from None
         for name in ("weights", "adapter", "tokenizer"):
             if not isinstance(getattr(self, name), str | bytes):
                 raise IdentityError(f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed")
         if self.layout is not None and not isinstance(self.layout, Layout):
             raise IdentityError(f"identity.layout is {self.layout!r}: a Layout is needed")
-        integer("identity.epoch", self.epoch, 0, _MOST, IdentityError)
-        if not isinstance(self.rebuild, int | float) or not 0 < self.rebuild < 1e6:
-            raise IdentityError(f"identity.rebuild is {self.rebuild!r}: a factor above 0 is needed", rebuild=self.rebuild)
+        if not isinstance(self.public, bool):
+            raise IdentityError(f"identity.public is {self.public!r}: True or False is needed")
+        object.__setattr__(self, "epoch", integer("identity.epoch", self.epoch, 0, _MOST, IdentityError))
+        object.__setattr__(self, "rebuild", positive("identity.rebuild", self.rebuild, 1e6, IdentityError))
         object.__setattr__(self, "namespace", hashlib.sha256(self.encode()).digest())
 
     @property
@@ -118,11 +123,12 @@ class Identity:
         """
         integer("block_size", block_size, 1, 65535)
         ids = np.ascontiguousarray(as_tokens(tokens), dtype="<u4")
+        keys = dict(blocks_and_keys(extra_keys))
         parent = b""
         for block in range(len(ids) // block_size):
             digest = hashlib.blake2b(digest_size=32, key=self.namespace, person=b"tenure.block.1")
             digest.update(_framed(parent))
-            digest.update(_framed((extra_keys or {}).get(block, b"")))
+            digest.update(_framed(keys.get(block, b"")))
             digest.update(_framed(ids[block * block_size : (block + 1) * block_size].tobytes()))
             parent = digest.digest()
             yield parent

@@ -3,17 +3,17 @@ Called by engines, the simulator and the tests; it owns no bytes, does no I/O an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenure import _core
-from tenure.checks import fraction, integer, numbers, seconds
-from tenure.errors import ConfigError, IdentityError
+from tenure.checks import blocks_and_keys, fraction, integer, numbers, positive, seconds
+from tenure.errors import ConfigError, IdentityError, StaleHandleError, TokenError
 from tenure.identity import Identity
 from tenure.inspection import Inspection
 from tenure.lease import Lease
@@ -28,6 +28,7 @@ __all__ = ["BlockManager"]
 _TAGS = itertools.count(1)
 _PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect", "lookup"))
 _MOST_FRAMES = (1 << 31) - 1
+_MOST_HANDLE = (1 << 64) - 1
 
 
 class BlockManager(Inspection):
@@ -60,7 +61,7 @@ class BlockManager(Inspection):
         events: int = 4096,
         evict_batch: int = 1,
         prefill: PrefillCost | None = None,
-        block_tokens: int | None = None,
+        block_tokens: float | None = None,
     ) -> None:
         integer("frames", frames, 1, _MOST_FRAMES)
         integer("block_size", block_size, 1, 65535)
@@ -89,12 +90,11 @@ class BlockManager(Inspection):
             evict_batch=evict_batch,
             tag=next(_TAGS) & 0xFFF,
             slope=(prefill or PrefillCost()).slope,
-            block_tokens=float(block_size if block_tokens is None else block_tokens),
+            block_tokens=float(block_size) if block_tokens is None else positive("block_tokens", block_tokens),
         )
         self.tenants = Tenants(self._core)
         self._spaces: dict[bytes, int] = {}
         self._identities: list[Identity] = []
-        self._opening = threading.Lock()
         self._orphans: deque[int] = deque()
 
     @classmethod
@@ -158,19 +158,23 @@ class BlockManager(Inspection):
                 request.anchor_for = seconds("anchor_for", anchor_for)
         if max_hit is not None or self._recompute_last:
             request = request or _core.Request()
-            request.max_hit = self._most_hit(tokens, max_hit)
-        handle, hit, why = self._core.admit(self._space(who), tokens, self._clock(), request, written)
+            request.leave_last = self._recompute_last
+            if max_hit is not None:
+                request.max_hit = integer("max_hit", max_hit, 0, 1 << 62)
+        space, tokens = self._enter(who, tokens, 1)
+        handle, hit, why = self._core.admit(space, tokens, self._clock(), request, written)
         return Sequence(self, handle, hit, why, who)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
         """What a request with these tokens would find; holds nothing and touches nothing. Raises TokenError."""
         request = None if extra_keys is None else self._request(extra_keys)
-        frames, why = self._core.match(self._space(who), tokens, self._clock(), request)
+        space, tokens = self._enter(who, tokens)
+        frames, why = self._core.match(space, tokens, self._clock(), request)
         return Match(len(frames) * self.block_size, frames, self._why(why, who))
 
     def resume(self, handle: int) -> Sequence:
         """The sequence of a handle kept as a number. Raises StaleHandleError or ForeignHandleError."""
-        self._core.sequence(handle)
+        self._core.sequence(integer("handle", handle, 0, _MOST_HANDLE, StaleHandleError))
         return Sequence(self, handle, 0, (0, 0, 0.0, 0, -1, -1), None, owns=False)
 
     # -- leases
@@ -213,7 +217,7 @@ class BlockManager(Inspection):
 
     def release_lease(self, lease: int) -> bool:
         """Ends a lease by its id; False when it had ended. Raises StaleHandleError for an id that was never given."""
-        return self._core.end_lease(lease, self._clock())
+        return self._core.end_lease(integer("lease", lease, 0, _MOST_HANDLE, StaleHandleError), self._clock())
 
     # -- what an operator does
 
@@ -262,37 +266,33 @@ class BlockManager(Inspection):
 
     # -- inside
 
-    def _space(self, who: Identity) -> int:
+    def _enter(self, who: Identity, tokens: Any, least: int = 0) -> tuple[int, Any]:
+        """The namespace, and the tokens in a form that can be read again."""
         try:
-            return self._spaces[who.namespace]
+            return self._spaces[who.namespace], tokens
         except KeyError:
-            return self._open(who)
+            tokens = _core.as_tokens(tokens)  # a refused call leaves no namespace behind
+            if len(tokens) < least:
+                raise TokenError("the prompt is empty: a sequence starts with at least one token", tokens=0) from None
+            return self._open(who), tokens
         except AttributeError:
             raise IdentityError(f"who is {who!r}: an Identity is needed") from None
 
     def _open(self, who: Identity) -> int:
-        with self._opening:
+        self._core.may_enter()  # a policy that calls back must not wait for a lock that waits for the policy
+        with self.tenants.opening:
             space = self._spaces.get(who.namespace)
             if space is None:
                 space = self._core.open_space(self.tenants.open(who.account), float(who.rebuild))
-                self._identities.append(who)
+                self._identities.append(who.with_(tenant=who.account))
                 self._spaces[who.namespace] = space
             return space
 
     def _request(self, extra_keys: Mapping[int, bytes] | None) -> _core.Request:
         request = _core.Request()
-        for block in sorted(extra_keys or ()):
-            integer("extra key's block", block, 0, (1 << 32) - 1)
-            request.add_extra(block, (extra_keys or {})[block])
+        for block, key in blocks_and_keys(extra_keys):
+            request.add_extra(block, key)
         return request
-
-    def _most_hit(self, tokens: Any, max_hit: int | None) -> int:
-        if max_hit is not None:
-            integer("max_hit", max_hit, 0, (1 << 62))
-        if not self._recompute_last:
-            return max_hit if max_hit is not None else 1 << 62
-        last = max(len(tokens) - 1, 0)
-        return last if max_hit is None else min(max_hit, last)
 
     def _lease(
         self,
@@ -306,7 +306,8 @@ class BlockManager(Inspection):
         now = self._clock()
         deadline = math.inf if ttl is None else now + ttl
         request = None if extra_keys is None else self._request(extra_keys)
-        handle, blocks = self._core.lease(kind, self._space(who), tokens, request, owner, deadline, now)
+        space, tokens = self._enter(who, tokens)
+        handle, blocks = self._core.lease(kind, space, tokens, request, owner, deadline, now)
         return Lease(self, handle, blocks * self.block_size)
 
     def _why(self, why: tuple[int, int, float, int, int, int], who: Identity | None) -> Why:
@@ -323,8 +324,10 @@ class BlockManager(Inspection):
         )
 
     def _release_orphans(self) -> None:
+        self._core.may_enter()
         while self._orphans:
-            self._core.release(self._orphans.popleft(), True, self._clock())
+            with contextlib.suppress(StaleHandleError, IndexError):  # released by its number, or by another thread just now
+                self._core.release(self._orphans.popleft(), True, self._clock())
 
 
 def _finite(value: float) -> float | None:

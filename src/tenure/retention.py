@@ -3,8 +3,10 @@ The manager hands it to the core, which keeps the leases; nothing here changes a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from typing import Any
 
 from tenure import _core
 from tenure.checks import fraction, integer, positive, seconds
@@ -14,6 +16,9 @@ __all__ = ["DEFAULT_PRIORITY", "PrefillCost", "PriorityRange", "Quota", "Retenti
 
 DEFAULT_PRIORITY = 35
 """TensorRT-LLM's default retention priority, on its scale from 0 (goes first) to 100."""
+
+
+_MOST_TOKENS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,10 @@ class PriorityRange:
 
     def __post_init__(self) -> None:
         integer("priority", self.priority, 0, 100)
-        if self.start < 0 or (self.end is not None and self.end <= self.start):
+        integer("start", self.start, 0, _MOST_TOKENS)
+        if self.end is not None:
+            integer("end", self.end, 0, _MOST_TOKENS)
+        if self.end is not None and self.end <= self.start:
             raise ConfigError(f"a priority range runs from {self.start} to {self.end}: it must hold at least one token")
         if self.duration is not None:
             seconds("duration", self.duration)
@@ -46,6 +54,8 @@ class Retention:
     decode_duration: float | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.ranges, str | bytes) or not all(isinstance(r, PriorityRange) for r in _items(self.ranges)):
+            raise ConfigError(f"ranges is {self.ranges!r}: a sequence of PriorityRange is needed")
         if self.decode_priority is not None:
             integer("decode_priority", self.decode_priority, 0, 100)
         if self.decode_duration is not None:
@@ -60,7 +70,7 @@ class Retention:
         """Writes it into a core request."""
         for r in self.ranges:
             request.add_priority(
-                r.start, (1 << 63) if r.end is None else r.end, r.priority, -1.0 if r.duration is None else r.duration
+                r.start, _MOST_TOKENS if r.end is None else r.end, r.priority, -1.0 if r.duration is None else r.duration
             )
         if self.decode_priority is not None:
             request.decode_priority = self.decode_priority
@@ -97,7 +107,15 @@ class PrefillCost:
     layers: int = 32
     hidden: int = 4096
 
+    def __post_init__(self) -> None:
+        for name in ("parameters", "layers", "hidden"):
+            positive(f"prefill.{name}", getattr(self, name), 1e18)
+
     @property
     def slope(self) -> float:
         """Growth of a token's cost with its position, relative to the cost at position 0; per token."""
         return 4.0 * self.layers * self.hidden / (2.0 * self.parameters)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, Iterable) else (None,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 from tenure import _core
@@ -20,6 +21,7 @@ class Tenants:
         self._numbers: dict[str, int] = {}
         self._quotas: dict[str, Quota] = {}
         self.names: list[str] = []
+        self.opening = threading.RLock()  # held by whoever opens a tenant or a namespace
 
     def __getitem__(self, name: str) -> Quota:
         return self._quotas.get(name, Quota())
@@ -28,8 +30,12 @@ class Tenants:
         """Raises ConfigError when floors add up to more than 1, QuotaError when a floor is in use by others just now."""
         if not isinstance(quota, Quota):
             raise ConfigError(f"a tenant is given a Quota, not {type(quota).__name__}")
-        self._core.set_quota(self.open(name), quota.floor, quota.cap, quota.weight, quota.pins)
-        self._quotas[name] = quota
+        self._core.may_enter()
+        with self.opening:
+            numbers = (quota.floor, quota.cap, quota.weight, quota.pins)
+            self._core.check_quota(self._numbers.get(name, -1), *numbers)  # refused: no new tenant is left behind
+            self._core.set_quota(self.open(name), *numbers)
+            self._quotas[name] = quota
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -38,7 +44,7 @@ class Tenants:
         return len(self.names)
 
     def open(self, name: str) -> int:
-        """The tenant's number; a new one when it is new."""
+        """The tenant's number; a new one when it is new. Call it with `opening` held."""
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a tenant's name is a non-empty string: got {name!r}")
         number = self._numbers.get(name)

@@ -348,6 +348,18 @@ def test_priority_default_is_a_parameter(build: Build, who: Identity) -> None:
     assert lower_than(kv, who, 1) == 7
 
 
+def test_priority_sticky_a_raise_stays(build: Build, who: Identity) -> None:
+    kv = with_probes(build, who)
+    kv.set_policy("priority", sticky=1)
+    put(kv, who, 1, priority=10)
+    put(kv, who, 1, priority=60)
+    put(kv, who, 1)
+    order = victims(kv, who)
+    put(kv, who, 2, priority=50)
+    assert order[-1] == 1
+    assert victims(kv, who)[-2:] == [2, 1]
+
+
 # -- a policy of a user's own
 
 

@@ -88,7 +88,7 @@ def test_releasing_a_pin_that_was_never_given_is_a_typed_error(build: Build, who
         with pytest.raises(StaleHandleError):
             kv.release_lease(lease.id + 1)
         with pytest.raises(StaleHandleError):
-            kv.release_lease(lease.id + (5 << 36))  # a life that has not been yet
+            kv.release_lease(lease.id + (5 << 37))  # a life that has not been yet
         with pytest.raises(ForeignHandleError):
             elsewhere.release_lease(lease.id)
 

@@ -100,6 +100,7 @@ def test_what_lies_idle_below_a_running_invalidated_block_is_reclaimed_before_li
     put(kv, who, 10, 11)  # one frame is free, one is missing
     assert hit_blocks(kv, who, 9) == 1
     running.release()
+    kv.sweep()
     assert resident(kv) == {9, 10, 11}
 
 

@@ -77,7 +77,7 @@ def hot_hits(build: Build, who: Identity, policy: str, *, scan: bool) -> int:
     "policy",
     [
         "slru",
-        pytest.param("hazard", marks=pytest.mark.xfail(reason="its estimator is not there yet", strict=False)),
+        pytest.param("hazard", marks=pytest.mark.xfail(reason="it loses the hot set before it has learned", strict=False)),
     ],
 )
 def test_a_scan_of_ten_times_the_capacity_costs_the_hot_set_less_than_a_tenth(build: Build, who: Identity, policy: str) -> None:
