@@ -36,7 +36,7 @@ asan: build/stress-asan build/units-asan
 	./build/units-asan
 	./build/stress-asan --seconds $(SECONDS)
 tsan: build/stress-tsan
-	./build/stress-tsan --threads 8 --seconds $(SECONDS)
+	./build/stress-tsan threads --seconds $(SECONDS)
 build/%-asan: tests/cpp/%.cpp $(wildcard cpp/*.hpp cpp/policies/*.hpp)
 	@mkdir -p build
 	$(CXX) $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=all $< -o $@ -pthread

@@ -60,7 +60,7 @@ inline void Pool::drop_extras(const std::vector<u32>& extra) {
 inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra) {
   constexpr u32 AHEAD = 8;
   const u32 size = options.block_size;
-  const u64 full = count / size, limit = std::min(full, request.max_hit / size);
+  const u64 full = count / size, limit = std::min(full, request.most_hit(count) / size);
   const auto chain_of = [&](u64 i, u64 before) {
     return chain_hash(before, extra.empty() ? 0 : extras_.hash(extra[i]), tokens + i * size, size);
   };
@@ -100,7 +100,7 @@ inline Why Pool::explain(u32 root, u32 matched, const u32* tokens, u64 count, co
     if (full == 0) why.reason = Reason::TooShort;
     return why;
   }
-  if ((u64(matched) + 1) * size > request.max_hit) {
+  if ((u64(matched) + 1) * size > request.most_hit(count)) {
     why.reason = Reason::Limit;
     return why;
   }
@@ -166,7 +166,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
   tick(now);
   const u32 size = options.block_size, root = spaces_[space].root, tenant = spaces_[space].tenant;
-  if (request.leave_last) request.max_hit = std::min(request.max_hit, count - 1);
+  request.max_hit = request.most_hit(count);
   std::vector<u32> extra = intern_extras(request, count);
   const Found found = walk(root, tokens, count, request, extra);
   const u32 total = u32((count + size - 1) / size), fresh = total - found.matched;

@@ -80,7 +80,7 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     if (i == 0) ledger.began(b.chain, seq.space);
     if (seq.expires < FOR_EVER) {
       b.flags |= EXPIRES;
-      block_deadlines_.push({seq.expires, id, b.generation});
+      block_deadlines_.add({seq.expires, id, b.generation}, [this](const Agenda::Due& due) { return block_lives(due); });
     }
     note(Happened::Seal, id);
   }

@@ -131,6 +131,7 @@ struct BlockRow {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // a manager that lives until the interpreter ends is no leak
   m.doc() = "The core of Tenure: blocks, the prefix tree, policies, tenants. Metadata only.";
 
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {

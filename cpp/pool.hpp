@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "agenda.hpp"
 #include "interner.hpp"
 #include "policies/registry.hpp"
 #include "prefix_tree.hpp"
@@ -103,14 +104,12 @@ class Pool {
     u64 salt;
     float rebuild;
   };
-  struct Due {
-    double when;
-    u32 id, generation;
-    bool operator>(const Due& other) const { return when > other.when; }
-  };
-  using Agenda = std::priority_queue<Due, std::vector<Due>, std::greater<>>;
 
   // primitives
+  bool lease_in_force(const Agenda::Due& due) const {
+    return leases[due.id].alive && leases[due.id].generation == due.generation;
+  }
+  bool block_lives(const Agenda::Due& due) const { return store.blocks[due.id].generation == due.generation; }
   bool dead(const Block& b) const { return (b.flags & DOOMED) || tree.roots[b.root].dead; }
   void move(u32 id, Step event) {
     Block& b = store.blocks[id];
@@ -286,18 +285,12 @@ inline Sequence& Pool::sequence(u64 handle) {
 }
 
 inline void Pool::tick(double now) {
-  if (now != now) throw Error(Kind::Config, "the clock gave no number (NaN)");
+  if (!(now < FOR_EVER)) throw Error(Kind::Config, "the clock gave no time: " + std::to_string(now));
   now_ = std::max(now_, now);  // a clock that steps back does not un-expire anything
-  while (!lease_deadlines_.empty() && lease_deadlines_.top().when <= now_) {
-    const Due due = lease_deadlines_.top();
-    lease_deadlines_.pop();
-    if (leases[due.id].alive && leases[due.id].generation == due.generation) drop_lease(due.id);
-  }
-  while (!block_deadlines_.empty() && block_deadlines_.top().when <= now_) {
-    const Due due = block_deadlines_.top();
-    block_deadlines_.pop();
-    if (store.blocks[due.id].generation == due.generation) expire(due.id);
-  }
+  while (lease_deadlines_.due(now_))
+    if (const Agenda::Due due = lease_deadlines_.take(); lease_in_force(due)) drop_lease(due.id);
+  while (block_deadlines_.due(now_))
+    if (const Agenda::Due due = block_deadlines_.take(); block_lives(due)) expire(due.id);
 }
 
 }  // namespace tenure

@@ -50,8 +50,9 @@ inline u64 Pool::new_lease(Lease&& lease) {
   lease.generation = leases[index].generation;
   lease.alive = true;
   place_lease(lease, true);
-  if (lease.deadline < FOR_EVER) lease_deadlines_.push({lease.deadline, index, lease.generation});
+  const Agenda::Due due{lease.deadline, index, lease.generation};
   leases[index] = std::move(lease);
+  if (due.when < FOR_EVER) lease_deadlines_.add(due, [this](const Agenda::Due& d) { return lease_in_force(d); });
   return handle_of(index, leases[index].generation, true);
 }
 

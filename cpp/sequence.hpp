@@ -30,6 +30,8 @@ struct Request {
   double anchor_for = 0;           // s after release, for `session`
   std::string session;
   std::vector<std::pair<u32, std::string>> extras;  // (block of the prompt, its extra key), ascending
+
+  u64 most_hit(u64 count) const { return leave_last && count ? std::min(max_hit, count - 1) : max_hit; }
 };
 
 // Bytes the engine must copy before it writes on. The source is held until the copy is acknowledged.

@@ -182,7 +182,9 @@ def test_a_public_namespace_is_shared_by_all_tenants_and_by_nobody_else(build: B
     mine, theirs = PUBLIC, replace(PUBLIC, tenant="umbrella")
     assert mine.namespace == theirs.namespace
     assert (mine.account, theirs.account, FULL.account) == ("public", "public", "acme")
-    assert PUBLIC.namespace not in (FULL.namespace, replace(FULL, tenant="public").namespace)
+    assert PUBLIC.namespace != FULL.namespace
+    with pytest.raises(IdentityError, match="account of public KV"):
+        replace(FULL, tenant="public")
     kv = build(4)
     put(kv, mine, 1)
     assert put(kv, theirs, 1) == 4

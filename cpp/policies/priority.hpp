@@ -4,9 +4,9 @@
 // it.
 #pragma once
 #include <limits>
-#include <queue>
 #include <unordered_map>
 
+#include "../agenda.hpp"
 #include "policy.hpp"
 
 namespace tenure {
@@ -34,7 +34,8 @@ class Priority final : public KeyedPolicy {
   void insert(u32 block, double now) override {
     heap.push(block, effective(block, now));
     const double change = next_change(block, now);
-    if (change < FOR_EVER) changes_.push({change, block, store.blocks[block].generation});
+    if (change < FOR_EVER)
+      changes_.add({change, block, store.blocks[block].generation}, [this](const Agenda::Due& due) { return means(due); });
   }
   u32 victim(double now) override {
     settle(now);
@@ -63,11 +64,6 @@ class Priority final : public KeyedPolicy {
   struct Claims {
     Claim base, raise;
   };
-  struct Change {
-    double when;
-    u32 block, generation;
-    bool operator>(const Change& other) const { return when > other.when; }
-  };
 
   double next_change(u32 block, double now) const {
     const auto found = claims_.find(block);
@@ -77,18 +73,21 @@ class Priority final : public KeyedPolicy {
       if (claim.until > now) next = std::min(next, claim.until);
     return next;
   }
+  // An older entry of a block that was queued again is none the worse: settling it twice changes nothing.
+  bool means(const Agenda::Due& due) const {
+    return store.blocks[due.id].generation == due.generation && slots[due.id].queued != NONE;
+  }
   void settle(double now) {  // priorities whose time is over fall back, lazily
-    while (!changes_.empty() && changes_.top().when <= now) {
-      const Change change = changes_.top();
-      changes_.pop();
-      if (store.blocks[change.block].generation != change.generation || slots[change.block].queued == NONE) continue;
-      heap.erase(change.block);
-      insert(change.block, now);
+    while (changes_.due(now)) {
+      const Agenda::Due due = changes_.take();
+      if (!means(due)) continue;
+      heap.erase(due.id);
+      insert(due.id, now);
     }
   }
 
   std::unordered_map<u32, Claims> claims_;
-  std::priority_queue<Change, std::vector<Change>, std::greater<>> changes_;
+  Agenda changes_;
   double default_ = DEFAULT_PRIORITY, sticky_ = 0;
 };
 

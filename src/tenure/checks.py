@@ -69,6 +69,8 @@ def blocks_and_keys(extra_keys: Any) -> list[tuple[int, bytes]]:
     for block, key in extra_keys.items():
         if not isinstance(key, bytes):
             raise TokenError(f"the extra key of block {block!r} is a {type(key).__name__}: bytes are needed")
+        if not key:
+            raise TokenError(f"the extra key of block {block!r} is empty: leave it out, or give at least one byte")
         checked.append((integer("the block of an extra key", block, 0, (1 << 32) - 1, TokenError), key))
     return sorted(checked)
 

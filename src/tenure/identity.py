@@ -17,6 +17,8 @@ from tenure.errors import IdentityError
 
 __all__ = ["Identity", "Layout", "content_digest"]
 
+PUBLIC = "public"
+"""The account that public KV is charged to."""
 _FRAME = struct.Struct("<Q")
 _MOST = (1 << 63) - 1
 
@@ -83,6 +85,8 @@ class Identity:
                 raise IdentityError(f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed")
         if self.layout is not None and not isinstance(self.layout, Layout):
             raise IdentityError(f"identity.layout is {self.layout!r}: a Layout is needed")
+        if self.tenant == PUBLIC and not self.public:
+            raise IdentityError(f"the tenant name {PUBLIC!r} is the account of public KV: choose another")
         if not isinstance(self.public, bool):
             raise IdentityError(f"identity.public is {self.public!r}: True or False is needed")
         object.__setattr__(self, "epoch", integer("identity.epoch", self.epoch, 0, _MOST, IdentityError))
@@ -92,7 +96,7 @@ class Identity:
     @property
     def account(self) -> str:
         """The tenant that this KV is charged to."""
-        return "public" if self.public else self.tenant
+        return PUBLIC if self.public else self.tenant
 
     def with_(self, **changes: Any) -> Identity:
         """A copy with some fields changed."""

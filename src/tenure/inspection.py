@@ -70,5 +70,5 @@ class Inspection:
                 yield info
 
     def victims(self, tenant: str) -> list[int]:
-        """The frames of a tenant that could be evicted now, next to go first."""
+        """The frames of a tenant that could be evicted now, in its policy's order. Invalidated ones go before all of them."""
         return [int(frame) for frame in self._core.order(self.tenants.number(tenant), self._clock())]

@@ -157,8 +157,7 @@ class BlockManager(Inspection):
                     raise ConfigError("anchor_for needs a session: whose newest prefix is to be kept?")
                 request.anchor_for = seconds("anchor_for", anchor_for)
         if max_hit is not None or self._recompute_last:
-            request = request or _core.Request()
-            request.leave_last = self._recompute_last
+            request = request or self._request(None)
             if max_hit is not None:
                 request.max_hit = integer("max_hit", max_hit, 0, 1 << 62)
         space, tokens = self._enter(who, tokens, 1)
@@ -167,7 +166,7 @@ class BlockManager(Inspection):
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
         """What a request with these tokens would find; holds nothing and touches nothing. Raises TokenError."""
-        request = None if extra_keys is None else self._request(extra_keys)
+        request = self._request(extra_keys) if self._recompute_last or extra_keys is not None else None
         space, tokens = self._enter(who, tokens)
         frames, why = self._core.match(space, tokens, self._clock(), request)
         return Match(len(frames) * self.block_size, frames, self._why(why, who))
@@ -290,6 +289,7 @@ class BlockManager(Inspection):
 
     def _request(self, extra_keys: Mapping[int, bytes] | None) -> _core.Request:
         request = _core.Request()
+        request.leave_last = self._recompute_last
         for block, key in blocks_and_keys(extra_keys):
             request.add_extra(block, key)
         return request
@@ -305,7 +305,8 @@ class BlockManager(Inspection):
     ) -> Lease:
         now = self._clock()
         deadline = math.inf if ttl is None else now + ttl
-        request = None if extra_keys is None else self._request(extra_keys)
+        request = self._request(extra_keys)
+        request.leave_last &= kind == _LOOKUP  # what is pinned is for requests that go on beyond it
         space, tokens = self._enter(who, tokens)
         handle, blocks = self._core.lease(kind, space, tokens, request, owner, deadline, now)
         return Lease(self, handle, blocks * self.block_size)
