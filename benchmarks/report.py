@@ -68,8 +68,8 @@ def write_page() -> None:
     """docs/benchmarks.md from the JSON of every benchmark that has been run."""
     parts = [
         "# Benchmarks\n",
-        "Written by `make bench`. Each figure is a ratio of medians measured side by side in one run; machines are shared and noisy,",
-        "so no absolute time is quoted. The samples are in `benchmarks/results/`.\n",
+        "Written by `make bench`. Each figure is a ratio of medians measured side by side in one run; machines are shared",
+        "and noisy, so no absolute time is quoted. The samples are in `benchmarks/results/`.\n",
     ]
     for path in sorted(RESULTS.glob("*.json")):
         body = json.loads(path.read_text())

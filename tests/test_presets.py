@@ -18,8 +18,8 @@ def hit(kv: BlockManager, tokens: list[int]) -> int:
 
 
 class TestTensorRtLlm:
-    """Retention priorities 0-100, default 35; the lowest goes first, the least recently used among equals, leaves first; a duration
-    starts when the request ends, and then the block is at the default again; blocks are partly reused by copying."""
+    """Retention priorities 0-100, default 35; the lowest goes first, the least recently used among equals, leaves first; a
+    duration starts when the request ends, and then the block is at the default again; blocks are partly reused by copying."""
 
     def manager(self, frames: int) -> tuple[BlockManager, list[float]]:
         now = [0.0]

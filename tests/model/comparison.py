@@ -1,14 +1,14 @@
-"""Everything that the manager tells of itself against what the reference works out. Called by the runner after every step; it changes
-neither."""
+"""Everything that the manager tells of itself against what the reference works out. Called by the runner after every step, and
+by the operations for what a call returns; it changes neither."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from tenure import _core
+from tenure import Identity, Why, _core
 
-from .records import Disagreement, Node
+from .records import DisagreementError, Node, Reason
 from .subject import Subject
 
 ACTIVE, SEALED, CACHED = (_core.STATES.index(name) for name in ("Active", "Sealed", "Cached"))
@@ -19,7 +19,7 @@ COUNTED = (
 
 
 def compare(subject: Subject) -> None:
-    """Raises Disagreement, naming the first thing that differs."""
+    """Raises DisagreementError, naming the first thing that differs."""
     kv, mine, now = subject.kv, subject.mine, subject.clock[0]
     kv.check()
     refs, pins, holds = mine.users()
@@ -62,7 +62,7 @@ def compare_blocks(subject: Subject, refs: Counter[Node], pins: Counter[Node], h
     if told != expected:
         for frame, (got, should) in enumerate(zip(told, expected, strict=True)):
             if got != should:
-                raise Disagreement(f"frame {frame} (as in BlockInfo): the manager tells\n  {got}, it should be\n  {should}")
+                raise DisagreementError(f"frame {frame} (as in BlockInfo): the manager tells\n  {got}, it should be\n  {should}")
     same("frames by state", core.states(), counts)
 
 
@@ -81,7 +81,7 @@ def compare_tenants(subject: Subject, busy: set[Node], pins: Counter[Node], leav
         if told != expected:
             names = ("used", "busy", "pinned", "floor", "cap", *COUNTED)
             wrong = {n: (got, should) for n, got, should in zip(names, told, expected, strict=True) if got != should}
-            raise Disagreement(f"tenant {tenant.name}: (told, expected) differ in {wrong}")
+            raise DisagreementError(f"tenant {tenant.name}: (told, expected) differ in {wrong}")
         policy = mine.policies[number]
         queue = [node for node in own if node in leaves]
         victims = kv._core.order(number, now).tolist()
@@ -127,6 +127,24 @@ def compare_leases(subject: Subject, now: float) -> None:
     )
 
 
+def compare_endings(subject: Subject) -> None:
+    """The counters of reasons against the reasons that were told."""
+    for number, tenant in enumerate(subject.mine.tenants):
+        told = {reason: count for reason, count in subject.kv._core.tenant(number)["endings"].items() if count}
+        same(f"endings of {tenant.name}", told, dict(subject.endings[tenant.name]))
+
+
 def same(what: str, told: Any, expected: Any) -> None:
     if told != expected:
-        raise Disagreement(f"{what}: the manager tells {told}, it should be {expected}")
+        raise DisagreementError(f"{what}: the manager tells {told}, it should be {expected}")
+
+
+def same_reason(subject: Subject, who: Identity, why: Why, reasons: list[Reason]) -> None:
+    """The reason that was told must be one of the right ones."""
+    rights = []
+    for r in reasons:
+        differs = () if r.space is None else who.differs(subject.identities[r.space])
+        rights.append((r.reason, r.at, r.when, r.policy, r.tenant, differs))
+    told = (why.reason.value, why.at, why.when, why.policy, why.tenant, why.differs)
+    if told not in rights:
+        raise DisagreementError(f"the reason is told as {told}, it should be one of {rights}")

@@ -34,16 +34,18 @@ def bytes_hash(data: bytes | None) -> int:
 
 @cache
 def chain_hash(before: int, extra: int, tokens: tuple[int, ...]) -> int:
-    """The chain value of a block: of all before it, its extra key and its tokens."""
-    a, b = before ^ 0x9E3779B97F4A7C15, extra + 0xD1B54A32D192ED03 & _ALL
+    """The chain value of a block: of all before it, its extra key and its tokens; four tokens at a time, then one by one."""
+    total, at = 0, 0x9E3779B97F4A7C15
     whole = len(tokens) - len(tokens) % 4
     for i in range(0, whole, 4):
         x, y = tokens[i] | tokens[i + 1] << 32, tokens[i + 2] | tokens[i + 3] << 32
-        f = fold(x ^ 0xA0761D6478BD642F ^ a, y ^ 0xE7037ED1A0B428DB ^ (i << 32))
-        a, b = b + f * 0x9FB21C651E98DF25 & _ALL, f
+        total += fold(x ^ at, y ^ 0xE7037ED1A0B428DB ^ (at << 1 & _ALL))
+        at = at + 0xA0761D6478BD642F & _ALL
     for token in tokens[whole:]:
-        a, b = b, fold(token ^ 0x8EBC6AF09C88C6E3 ^ a, b ^ 0x589965CC75374CC3)
-    return mix(fold(a ^ 0x1D8E4E27C47D124F, b ^ 0xEB44ACCAB455D165) + before * 3 & _ALL)
+        total += fold(token ^ at, 0x8EBC6AF09C88C6E3 ^ (at << 1 & _ALL))
+        at = at + 0xA0761D6478BD642F & _ALL
+    total &= _ALL
+    return mix(fold(before ^ 0x589965CC75374CC3, total ^ 0x1D8E4E27C47D124F) + extra * 0xEB44ACCAB455D165 + total & _ALL)
 
 
 def first_salt(seed: int) -> int:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tenure.errors import TokenError
 
-from .books import Books
 from .records import Gone, Node, Reason, Wishes
+from .room import Room
 
 EXPLAINED = 4
 """children that an explanation looks at; the copy of a part looks at all"""
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     reasons: list[Reason]
 
 
-class Lookup(Books):
+class Lookup(Room):
     """Matching of prompts."""
 
     def match(self, space: int, tokens: list[int], wishes: Wishes) -> Found:

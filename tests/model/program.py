@@ -1,5 +1,5 @@
-"""A program: a string of bytes read as one setting of a manager and a number of steps. Zero bytes mean the simplest choice, and an
-all-zero step does nothing, so that a smaller string is a simpler program."""
+"""A program: a string of bytes read as one setting of a manager and a number of steps. Zero bytes mean the simplest choice, and a
+step of zeros does nothing, so that a smaller string is a simpler program."""
 
 from __future__ import annotations
 
@@ -38,10 +38,6 @@ class Choices:
         self._left, choice = divmod(self._left, count)
         return choice
 
-    def of(self, *options: object) -> object:
-        """One of these; the first is the simplest."""
-        return options[self.below(len(options))]
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -56,7 +52,7 @@ class Setting:
 def setting_of(data: bytes) -> Setting:
     """From the first bytes."""
     pick = Choices(data[:HEAD])
-    frames, size = 4 + pick.below(21), 1 + pick.below(4)
+    frames, size = (4 + pick.below(21), 48)[pick.below(8) == 7], 1 + pick.below(4)
     options = Options(
         frames=frames,
         block_size=size,
@@ -65,7 +61,7 @@ def setting_of(data: bytes) -> Setting:
         evict_batch=(1, 1, 3)[pick.below(3)],
         pin_budget=(0.5, 1.0, 0.25)[pick.below(3)],
         seed=(0, 7, 1 << 63)[pick.below(3)],
-        slope=(0.25, 0.0)[pick.below(2)],
+        slope=(0.25, 2.0)[pick.below(2)],
     )
     return Setting(options, (2, 4, 6, 7)[pick.below(4)], pick.below(3), pick.below(4) == 1)
 

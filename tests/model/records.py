@@ -10,7 +10,7 @@ from typing import NamedTuple
 FOR_EVER = math.inf
 
 
-class Disagreement(AssertionError):
+class DisagreementError(AssertionError):
     """The manager and the reference differ."""
 
 

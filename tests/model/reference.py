@@ -1,17 +1,19 @@
-"""The manager in plain Python, slow and from its semantics: admission, growth, release, settings. The model-based test runs it beside
-the real one. It hands out no handles: a sequence or a lease is the object itself."""
+"""The manager in plain Python, slow and from its semantics: admission, growth, release, settings. The model-based test runs it
+beside the real one. It hands out no handles: a sequence or a lease is the object itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from tenure.errors import CapacityError, TokenError
 
 from .books import Options
-from .policies import BUILT_IN, Custom, Policy, adopt
+from .policies import Custom, Policy
 from .records import Chain, Claim, Node, Reason, Root, Tenant, Use, Wishes
-from .retention import Retention
+from .registry import BUILT_IN, adopt
+from .sealing import Sealing
 
 
 class Admitted(NamedTuple):
@@ -30,7 +32,7 @@ class Grown(NamedTuple):
     rewrites: list[tuple[int, int, int]]
 
 
-class Reference(Retention):
+class Reference(Sealing):
     """Every call first lets time pass; a call that raises has changed nothing else."""
 
     def __init__(self, options: Options, policy: str | object, params: Mapping[str, float]) -> None:
@@ -55,6 +57,16 @@ class Reference(Retention):
         self.previous.append(None)
         return len(self.spaces) - 1
 
+    def close_space(self) -> None:
+        """The last one opened, which nothing has used."""
+        self.spaces.pop()
+        self.previous.pop()
+
+    def close_tenant(self) -> None:
+        """The last one opened, which nothing has used."""
+        self.tenants.pop()
+        self.policies.pop()
+
     def set_policy(self, policy: str | object, params: Mapping[str, float]) -> None:
         """A new policy takes over what is there."""
         self.policy, self.params = policy, dict(params)
@@ -70,58 +82,56 @@ class Reference(Retention):
         for policy in self.policies:
             policy.params.update(params)
 
-    def order(self, tenant: int) -> list[Node] | None:
-        """What may be evicted of a tenant's, the next first; None when its policy decides only when asked."""
-        policy = self.policies[tenant]
-        return policy.order(self.leaves(tenant), self.now) if policy.definite else None
-
     # -- the life of a request
 
     def admit(self, space: int, tokens: list[int], wishes: Wishes) -> Admitted:
         """Hits are held, a part that matches is copied, the rest is new: all or nothing."""
         if not tokens:
             raise TokenError("an empty prompt")
-        size, root = self.options.block_size, self.spaces[space]
-        tenant = self.tenants[root.tenant]
         self.check_count(len(tokens))
+        root = self.spaces[space]
         found, reasons = self.match(space, tokens, wishes)
         fresh = self.blocks_for(len(tokens)) - len(found)
-        idle = len(set(found) - self.busy())
+        needed = fresh + len(set(found) - self.busy())
         source, copied = self.part_to_copy(root, found, tokens, wishes)
-        if source is not None and self.refusal(root.tenant, idle + fresh + (source not in self.busy())):
+        if source is not None and self.refusal(root.tenant, needed + (source not in self.busy())):
             source, copied = None, 0
-        self.require(root.tenant, idle + fresh)
+        self.require(root.tenant, needed)
 
-        known = len(found) * size
-        expires = self.now + wishes.expire_after
-        extras = [wishes.extras.get(i) for i in range(self.blocks_for(len(tokens)))]
-        chain = Chain(space, root, list(tokens), wishes, expires, known + copied, len(found), len(tokens), extras)
-        chain.table = list(found)
-        self.chains.append(chain)
-        for node in found:
-            node.rested = False
+        hit = len(found) * self.options.block_size + copied
+        chain = self.open(space, tokens, wishes, found, hit)
         if source is not None:
-            # The target does not exist yet, but the source must not go to make room for it.
-            chain.copies = [(source, source, copied)]
+            chain.copies = [(source, source, copied)]  # the target is not there yet, but the source must not go for its sake
         self.make_room(root.tenant, fresh)
-        for i in range(len(found), len(found) + fresh):
-            self.add_block(chain, tokens[i * size : (i + 1) * size])
+        self.add_blocks(chain, tokens[len(found) * self.options.block_size :])
         if source is not None:
             chain.copies = [(source, chain.table[len(found)], copied)]
-            tenant.count("copies")
+            self.tenants[root.tenant].count("copies")
         if wishes.written:
             chain.written = len(tokens)
             self.seal_written(chain)
-        full = len(tokens) // size
-        for what, by in (
-            ("requests", 1),
-            ("blocks_asked", full),
-            ("blocks_hit", len(found)),
-            ("tokens_asked", len(tokens)),
-        ):
-            tenant.count(what, by)
-        tenant.count("tokens_hit", known + copied)
-        return Admitted(chain, known + copied, reasons)
+        self.count_request(root.tenant, len(tokens), len(found), hit)
+        return Admitted(chain, hit, reasons)
+
+    def open(self, space: int, tokens: list[int], wishes: Wishes, found: list[Node], hit: int) -> Chain:
+        """A sequence that holds what was found."""
+        extras = [wishes.extras.get(i) for i in range(self.blocks_for(len(tokens)))]
+        expires = self.now + wishes.expire_after
+        chain = Chain(space, self.spaces[space], list(tokens), wishes, expires, hit, len(found), len(tokens), extras)
+        chain.table = list(found)
+        self.chains.append(chain)
+        self.note("hit", found)
+        for node in found:
+            node.rested = False
+        return chain
+
+    def count_request(self, tenant: int, tokens: int, found: int, hit: int) -> None:
+        counts = self.tenants[tenant]
+        counts.count("requests")
+        counts.count("blocks_asked", tokens // self.options.block_size)
+        counts.count("blocks_hit", found)
+        counts.count("tokens_asked", tokens)
+        counts.count("tokens_hit", hit)
 
     def part_to_copy(self, root: Root, found: list[Node], tokens: list[int], wishes: Wishes) -> tuple[Node | None, int]:
         """The block whose leading tokens the first new block can take over, and how many."""
@@ -134,8 +144,8 @@ class Reference(Retention):
         source, same = self.nearest(children, wishes.extras.get(len(found)), tokens[known:], most)
         return (source, same) if same >= least else (None, 0)
 
-    def append(self, chain: Chain, tokens: list[int]) -> Grown:
-        """Slots for more tokens; a shared open block is copied first; all that is there counts as written."""
+    def append(self, chain: Chain, tokens: list[int], written: bool = True) -> Grown:
+        """Slots for more tokens; a shared open block is copied first. All tokens count as written after it, if `written`."""
         self.check_count(len(chain.tokens) + len(tokens))
         if not tokens:
             return Grown([], [], [])
@@ -146,24 +156,19 @@ class Reference(Retention):
         fresh = self.blocks_for(len(chain.tokens) + len(tokens)) - len(chain.table) + copy
         self.require(chain.root.tenant, fresh)
         self.copied(chain)
-        chain.written = len(chain.tokens)
+        if written:
+            chain.written = len(chain.tokens)
         rewrites = self.seal_written(chain, reserve=fresh)
         self.make_room(chain.root.tenant, fresh)
         if tail is not None and copy:
             self.copy_on_write(chain, tail, offset)
-        added = []
-        done = 0
-        while done < len(tokens):
-            part = tokens[done : done + size - offset]
-            if not offset:
-                added.append(self.add_block(chain, []))
-            node = chain.table[-1]
-            node.tokens = node.tokens[:offset] + part
-            done += len(part)
-            offset = 0
+        if offset:
+            chain.table[-1].tokens = chain.table[-1].tokens[:offset] + tokens[: size - offset]
+        added = self.add_blocks(chain, tokens[size - offset :] if offset else tokens)
         chain.tokens = chain.tokens + tokens
         chain.output += len(tokens)
-        chain.written = len(chain.tokens)
+        if written:
+            chain.written = len(chain.tokens)
         rewrites += self.seal_written(chain)
         return Grown(list(chain.copies), added, rewrites)
 
@@ -180,13 +185,16 @@ class Reference(Retention):
         self.tenants[chain.root.tenant].count("copies")
         self.settle([tail])
 
-    def add_block(self, chain: Chain, tokens: list[int]) -> Node:
-        node = self.take(chain.root)
-        position = len(chain.table)
-        node.tokens = list(tokens)
-        node.extra = chain.extras[position] if position < len(chain.extras) else None
-        chain.table.append(node)
-        return node
+    def add_blocks(self, chain: Chain, tokens: list[int]) -> list[Node]:
+        """New blocks for these tokens, at the table's end."""
+        size, first = self.options.block_size, len(chain.table)
+        for at in range(0, len(tokens), size):
+            node = self.take(chain.root)
+            node.tokens = tokens[at : at + size]
+            position = len(chain.table)
+            node.extra = chain.extras[position] if position < len(chain.extras) else None
+            chain.table.append(node)
+        return chain.table[first:]
 
     def copied(self, chain: Chain) -> None:
         """The copies have been made."""
@@ -201,79 +209,14 @@ class Reference(Retention):
         chain.written = max(chain.written, upto)
         return self.seal_written(chain)
 
-    def seal_written(self, chain: Chain, reserve: int = 0) -> list[tuple[int, int, int]]:
-        """Full written blocks join the tree, in order. Where an equal block is there already it stands for the own one. Sealing waits
-        while others share the own one (theirs must hang under the same parent), or while the other's frame may not be in use
-        besides `reserve` new ones."""
-        size = self.options.block_size
-        rewrites = []
-        for i in range(chain.written // size):
-            node = chain.table[i]
-            if node.sealed or i in chain.twins:
-                continue
-            parent = chain.in_tree(i - 1) if i else None
-            equal = self.find(chain.root, parent, node.extra, node.tokens)
-            if chain.root.dead or (parent is not None and parent.dead):
-                self.seal_block(chain, node, i, parent)
-                node.doomed = True
-            elif equal is None:
-                self.seal_block(chain, node, i, parent)
-                self.join(chain, node)
-            else:
-                goes_back = self.options.rewrite and not self.held(node)
-                if equal not in self.busy() and not goes_back and self.refusal(chain.root.tenant, 1 + reserve):
-                    break
-                if self.referenced(node) > 1:
-                    break
-                self.tenants[chain.root.tenant].count("duplicates")
-                equal.rested = False
-                if self.options.rewrite:
-                    rewrites.append((i, node.frame, equal.frame))
-                    self.replace(chain, i, equal)
-                else:
-                    chain.twins[i] = equal
-        return rewrites
-
-    def seal_block(self, chain: Chain, node: Node, position: int, parent: Node | None) -> None:
-        node.sealed = True
-        node.parent = parent
-        node.depth = position
-        node.chain = self.chain_of(parent, node.extra, node.tokens)
-
-    def join(self, chain: Chain, node: Node) -> None:
-        self.joined += 1
-        node.joined = self.joined
-        node.linked = node.entered = True
-        node.deadline = chain.expires
-        if node.depth == 0:
-            self.first_blocks.put(node.chain, chain.space)
-        self.policies[chain.root.tenant].enter(node, self.ghost_key(node))
-
-    def replace(self, chain: Chain, position: int, equal: Node) -> None:
-        """The table takes the tree's block; a copy into the own one need not be made any more."""
-        own = chain.table[position]
-        chain.table[position] = equal
-        sources = [source for source, target, _ in chain.copies if target is own]
-        chain.copies = [copy for copy in chain.copies if copy[1] is not own]
-        self.settle([*sources, own])
-
     def fork(self, chain: Chain) -> Chain:
         """Shares every block; what the parent has counted as used is not counted again."""
-        size = self.options.block_size
-        child = Chain(
-            chain.space,
-            chain.root,
-            list(chain.tokens),
-            chain.wishes,
-            chain.expires,
-            chain.written,
-            chain.matched,
-            chain.prompt,
-            chain.extras,
-            counts_from=len(chain.tokens) // size,
-            output=chain.output,
+        child = replace(
+            chain,
+            counts_from=len(chain.tokens) // self.options.block_size,
             table=list(chain.table),
             twins=dict(chain.twins),
+            copies=[],
         )
         self.chains.append(child)
         return child
@@ -288,6 +231,7 @@ class Reference(Retention):
         chain.written = min(chain.written, length)
         full = length // self.options.block_size
         chain.matched = min(chain.matched, full)
+        chain.counts_from = min(chain.counts_from, full)
         if full in chain.twins:  # what follows will not be what the twin holds
             self.settle([chain.twins.pop(full)])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tenure.errors import BudgetError
 
 from .lookup import Lookup
-from .records import FOR_EVER, Chain, Claim, Node, Root, Wishes
+from .records import Chain, Claim, Node, Root, Wishes
 
 
 class Retention(Lookup):
@@ -25,8 +25,7 @@ class Retention(Lookup):
         doomed = self.below(due)
         for node in doomed:
             node.doomed = True
-        ended = [claim for claim in self.claims if claim.kind != "lookup" and claim.path and claim.path[-1].doomed]
-        self.claims = [claim for claim in self.claims if claim not in ended]
+        ended = self.remove(lambda claim: claim.kind != "lookup" and bool(claim.path) and claim.path[-1].doomed)
         busy = self.busy()
         for node in doomed & busy:
             node.linked = False
@@ -38,11 +37,20 @@ class Retention(Lookup):
 
     def end(self, which: Callable[[Claim], bool]) -> None:
         """Ends leases, and lets go of what only they needed."""
+        if ended := self.remove(which):
+            self.settle(node for claim in ended for node in reversed(claim.path))
+
+    def remove(self, which: Callable[[Claim], bool]) -> list[Claim]:
         ended = [claim for claim in self.claims if which(claim)]
-        if not ended:
-            return
         self.claims = [claim for claim in self.claims if claim not in ended]
-        self.settle(node for claim in ended for node in reversed(claim.path))
+        for claim in ended:
+            self.note("unpin", claim.path)
+        return ended
+
+    def add(self, claim: Claim) -> Claim:
+        self.claims.append(claim)
+        self.note("pin", claim.path)
+        return claim
 
     def within_budget(self, tenant: int, path: list[Node]) -> bool:
         """May all of the path be pinned, in all and by its tenant?"""
@@ -52,18 +60,16 @@ class Retention(Lookup):
             self.tenants[tenant].pins * frames
         )
 
-    def lease(self, kind: str, space: int, tokens: list[int], extras: dict[int, bytes], owner: str, deadline: float) -> Claim:
+    def lease(self, kind: str, space: int, tokens: list[int], wishes: Wishes, owner: str, deadline: float) -> Claim:
         """Claims what is there of a prompt: a look-up holds it, all else pins it within the budgets."""
-        path = self.match(space, tokens, Wishes(extras=extras)).nodes
+        path = self.match(space, tokens, wishes).nodes
         root = self.spaces[space]
         if path:
             if kind != "lookup" and not self.within_budget(root.tenant, path):
                 self.refused_leases += 1
                 raise BudgetError("over budget")
             self.require(root.tenant, len(set(path) - self.busy()), counted=False)
-        claim = Claim(kind, path, root, root.tenant, deadline, owner)
-        self.claims.append(claim)
-        return claim
+        return self.add(Claim(kind, path, root, root.tenant, deadline, owner))
 
     def keep(self, chain: Chain) -> None:
         """At release: protection for a time, and the session's anchor moves on to its newest prefix, if the budgets allow it."""
@@ -81,13 +87,15 @@ class Retention(Lookup):
             self.end(lambda claim: claim in old)
             kept = self.keep_path(chain, path, "anchor", wishes.anchor_for)
             if not kept:
-                self.claims.extend(claim for claim in old if claim.path and claim.path[-1] in self.nodes)
+                for claim in old:
+                    if claim.path and claim.path[-1] in self.nodes:
+                        self.add(claim)
 
     def keep_path(self, chain: Chain, path: list[Node], kind: str, seconds: float) -> bool:
         if not path or not self.within_budget(chain.root.tenant, path):
             self.refused_leases += 1
             return False
-        self.claims.append(Claim(kind, path, chain.root, chain.root.tenant, self.now + seconds, chain.wishes.session))
+        self.add(Claim(kind, path, chain.root, chain.root.tenant, self.now + seconds, chain.wishes.session))
         return True
 
     # -- invalidation
@@ -113,9 +121,5 @@ class Retention(Lookup):
         self.sweep()
         for tenant in range(len(self.tenants)):
             while leaves := self.leaves(tenant):
-                victim = self.policies[tenant].victim(leaves, self.now)
-                self.drop(self.witness.next_of([victim]), "invalidated")
+                self.drop(self.next_to_go(tenant, leaves), "invalidated")
         return before - len(self.nodes)
-
-    def deadline_of(self, ttl: float | None) -> float:
-        return FOR_EVER if ttl is None else self.now + ttl

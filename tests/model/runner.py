@@ -1,5 +1,5 @@
-"""Runs a program on the manager and the reference side by side, compares everything after every step, and tells the program as text.
-Called by the tests; which fault a run has to find is theirs."""
+"""Runs a program on the manager and the reference side by side, compares everything after every step, and makes a failing program
+small. Called by the tests."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Callable
 
 from tenure import BlockManager
 
-from .comparison import compare, same
+from .comparison import compare, compare_endings, same
 from .operations import OPERATIONS, POLICY_CHANGES, Operation
 from .program import HEAD, Choices, join, setting_of, steps_of
-from .records import Disagreement
+from .records import DisagreementError
 from .subject import Subject, subject_of
 
 PAUSES = (0.0,) * 10 + (0.5, 1.0, 1.0, 2.0, 4.0, 9.0)
 """seconds that pass before a step"""
 
+ROUNDS = 6
+"""of making a failing program smaller"""
+
 Build = Callable[..., BlockManager]
 
 
 def run(data: bytes, policy: str, *, changing: bool = False, build: Build = BlockManager) -> Subject:
-    """Runs a whole program; raises Disagreement at the first step after which the two differ."""
+    """Runs a whole program; raises DisagreementError at the first step after which the two differ."""
     subject = subject_of(setting_of(data), policy, build)
     operations = OPERATIONS + POLICY_CHANGES if changing else OPERATIONS
     table = [operation for operation, weight in operations for _ in range(weight)]
@@ -31,7 +34,7 @@ def run(data: bytes, policy: str, *, changing: bool = False, build: Build = Bloc
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         again = f'run(bytes.fromhex("{join(data[:HEAD], steps_of(data)).hex()}"), {policy!r}, changing={changing})'
-        raise Disagreement("\n".join([said, describe(subject), *subject.story, "  and the step after", again])) from error
+        raise DisagreementError("\n".join([said, describe(subject), *subject.story, "  and the step after", again])) from error
     finally:
         for both in subject.running:
             both.theirs._open = False  # nobody is to release what a failed program has left
@@ -56,6 +59,7 @@ def drain(subject: Subject) -> None:
         subject.both(both.theirs.release, lambda both=both: subject.mine.release(both.mine, False))  # type: ignore[misc]
         subject.running.remove(both)
         compare(subject)
+    compare_endings(subject)
     for lease in subject.kv.leases():
         subject.kv.release_lease(lease.id)
     subject.kv.clear()
@@ -68,7 +72,17 @@ def describe(subject: Subject) -> str:
 
 
 def reduced(data: bytes, fails: Callable[[bytes], bool]) -> bytes:
-    """A program that still fails, with as few steps and as many zero bytes as repeated halving finds."""
+    """A program that still fails, with few steps and many zero bytes."""
+    for _ in range(ROUNDS):
+        smaller = simplified(shortened(data, fails), fails)
+        if smaller == data:
+            break
+        data = smaller
+    return data
+
+
+def shortened(data: bytes, fails: Callable[[bytes], bool]) -> bytes:
+    """Without the steps that it fails without: half of them at a time, then a quarter, and so on."""
     head, steps = data[:HEAD], steps_of(data)
     chunk = max(1, len(steps) // 2)
     while chunk:
@@ -80,14 +94,18 @@ def reduced(data: bytes, fails: Callable[[bytes], bool]) -> bytes:
             else:
                 at += chunk
         chunk //= 2
-    simple = bytearray(join(head, steps))
-    for at in range(len(simple)):
-        for value in (0, simple[at] & 7, simple[at] & 63):
-            if value < simple[at]:
-                before, simple[at] = simple[at], value
-                if fails(bytes(simple)):
-                    break
-                simple[at] = before
+    return join(head, steps)
+
+
+def simplified(data: bytes, fails: Callable[[bytes], bool]) -> bytes:
+    """With bytes that are zero, or small, where it fails with those too."""
+    simple = bytearray(data)
+    for at, byte in enumerate(data):
+        for value in (0, byte & 7, byte & 63):
+            simple[at] = value
+            if value < byte and fails(bytes(simple)):
+                break
+            simple[at] = byte
     return bytes(simple)
 
 
@@ -97,7 +115,7 @@ def trouble(data: bytes, policy: str, *, changing: bool = False, build: Build = 
     def failure(program: bytes) -> str | None:
         try:
             run(program, policy, changing=changing, build=build)
-        except Disagreement as error:
+        except DisagreementError as error:
             return str(error)
         return None
 

@@ -3,6 +3,7 @@ Used by the runner, which decides what is called; the comparison of all state is
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from tenure import BlockManager, Identity, Lease, PrefillCost, Sequence
 from tenure.errors import TenureError
 
 from .program import Setting
-from .records import Chain, Claim, Disagreement
+from .records import Chain, Claim, DisagreementError
 from .reference import Reference
 from .witness import Witness
 
@@ -60,6 +61,7 @@ class Subject:
     leased: list[Leased] = field(default_factory=list)
     spaces: dict[bytes, int] = field(default_factory=dict)
     identities: list[Identity] = field(default_factory=list)
+    endings: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     seen: int = 0
     story: list[str] = field(default_factory=list)
 
@@ -77,34 +79,46 @@ class Subject:
         core.leases(now)  # time passes even if the call was refused before it looked at the clock
         first, rows = core.events(self.seen)
         if first != self.seen:
-            raise Disagreement("the event log is too short for one step")
+            raise DisagreementError("the event log is too short for one step")
         self.seen += len(rows)
         self.mine.witness = Witness(rows)
+        self.mine.events = []
         self.mine.tick(now)
         try:
             my_answer = mine()
         except TenureError as error:
             if refused is not type(error):
                 got = refused.__name__ if refused else "no error"
-                raise Disagreement(f"{type(error).__name__} should have been raised, not {got}{said}") from None
+                raise DisagreementError(f"{type(error).__name__} should have been raised, not {got}{said}") from None
             self.finish(now)
             return None
+        except DisagreementError as error:
+            raise DisagreementError(f"{refused.__name__} was raised{said}; {error}" if refused else str(error)) from None
         if refused is not None:
-            raise Disagreement(f"{refused.__name__} should not have been raised{said}")
+            raise DisagreementError(f"{refused.__name__} should not have been raised{said}")
         self.finish(now)
         return their_answer, my_answer
 
     def finish(self, now: float) -> None:
         """What the call has left already due goes; and then nothing else has happened."""
         self.mine.tick(now)
-        self.mine.witness.finish()
+        self.mine.witness.finish(self.mine.events)
+        self.close_unopened()
 
     def space(self, who: Identity) -> int:
         """The reference's number of a namespace; opened at its first use."""
         if who.namespace not in self.spaces:
             self.spaces[who.namespace] = self.mine.open_space(self.tenant(who.account), who.rebuild)
-            self.identities.append(who)
+            self.identities.append(who.with_(tenant=who.account))
         return self.spaces[who.namespace]
+
+    def close_unopened(self) -> None:
+        """A call that was refused, or only looked, need not have opened its namespace and its tenant."""
+        while len(self.identities) > len(self.kv._spaces):
+            del self.spaces[self.identities.pop().namespace]
+            self.mine.close_space()
+        while len(self.mine.tenants) > len(self.kv.tenants.names):
+            self.mine.close_tenant()
 
     def tenant(self, name: str) -> int:
         """The reference's number of a tenant; opened at its first use."""
@@ -119,7 +133,7 @@ PARAMS: dict[str, tuple[dict[str, float], ...]] = {
     "slru": ({}, {"share": 0.3}, {"threshold": 3, "share": 0.5}),
     "s3fifo": ({}, {"small": 0.4}, {"promote": 2}),
     "cost": ({}, {"hits": 0, "horizon": 4}, {"recency": 0, "rebuild": 2, "hits": 1}),
-    "priority": ({}, {"default": 60}),
+    "priority": ({}, {"default": 60}, {"sticky": 1}),
 }
 
 
@@ -148,4 +162,5 @@ def subject_of(setting: Setting, policy: str, build: Callable[..., BlockManager]
         prefill=PrefillCost(parameters=8.0, layers=1, hidden=int(o.slope * 4)),
     )
     mine = Reference(o, policy_of(policy), kv.params)
+    mine.now = clock[0]
     return Subject(setting, kv, clock, mine, identities=[])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from .policies import BUILT_IN
 from .program import LENGTH
+from .registry import BUILT_IN
 from .runner import trouble
 
 PROGRAMS = int(os.environ.get("TENURE_PROGRAMS", "200"))

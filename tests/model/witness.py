@@ -1,14 +1,14 @@
-"""What the manager's event log says happened in one step. It settles the two things that the semantics leave open: the record and
-frame that a new block gets, and the order of blocks that go at once. Used by the reference, which may choose only what it allows."""
+"""What the manager's event log says happened in one step. It settles what the semantics leave open: the record and frame that a
+new block gets, and which of several blocks goes first that may or must go. The reference says which those are."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
 from tenure import _core
 
-from .records import Disagreement, Node
+from .records import DisagreementError, Node
 
 ALLOCATE = _core.EVENTS.index("allocate")
 GONE = frozenset(_core.EVENTS.index(name) for name in ("evict", "expire", "invalidate"))
@@ -23,7 +23,9 @@ class Witness:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._came: deque[tuple[tuple[int, int], int]] = deque()
         self._went: deque[tuple[int, int]] = deque()
+        self._all: list[tuple[str, tuple[int, int]]] = []
         for _, what, block, generation, frame, _, _ in rows:
+            self._all.append((_core.EVENTS[what], (block, generation)))
             if what == ALLOCATE:
                 self._came.append(((block, generation), frame))
             elif what in GONE:
@@ -32,7 +34,7 @@ class Witness:
     def allocation(self) -> tuple[tuple[int, int], int]:
         """The record and the frame of the next new block."""
         if not self._came:
-            raise Disagreement("a block more should have been taken")
+            raise DisagreementError("a block more should have been taken")
         return self._came.popleft()
 
     def next_of(self, candidates: Collection[Node]) -> Node:
@@ -42,20 +44,22 @@ class Witness:
             if node.record == gone:
                 return node
         expected = ", ".join(str(node.tokens) for node in candidates)
-        raise Disagreement(f"of the blocks {expected} one should have gone next; the manager dropped record {gone}")
+        raise DisagreementError(f"of the blocks {expected} one should have gone next; the manager dropped record {gone}")
 
-    def order_of(self, nodes: Collection[Node]) -> list[Node]:
-        """The order in which blocks went that all go."""
-        left, ordered = set(nodes), []
+    def order_of(self, nodes: Collection[Node], others: Collection[Node] = ()) -> list[Node]:
+        """The order in which blocks went that all go, and among them those of some others that may go with them."""
+        left, may, ordered = set(nodes), set(others), []
         while left:
-            node = self.next_of(left)
-            left.remove(node)
+            node = self.next_of(left | may)
+            left.discard(node)
+            may.discard(node)
             ordered.append(node)
         return ordered
 
-    def finish(self) -> None:
-        """Nothing else may have happened."""
-        if self._came:
-            raise Disagreement(f"blocks too many were taken: {list(self._came)}")
+    def finish(self, events: list[tuple[str, tuple[int, int]]]) -> None:
+        """These must be all the events of the step, in whatever order."""
         if self._went:
-            raise Disagreement(f"blocks too many went: {list(self._went)}")
+            raise DisagreementError(f"blocks too many went: {list(self._went)}")
+        if sorted(self._all) != sorted(events):
+            told, right = Counter(self._all), Counter(events)
+            raise DisagreementError(f"events: too many {list(told - right)}, missing {list(right - told)}")
