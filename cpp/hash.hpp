@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "block.hpp"
 
@@ -16,6 +17,12 @@ inline u64 mix(u64 x) {  // a bijection with full avalanche (David Stafford's va
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
+}
+
+inline u64 bytes_hash(const std::string& bytes) {  // FNV-1a, mixed: the same on every platform
+  u64 h = 0xcbf29ce484222325ull;
+  for (const char byte : bytes) h = (h ^ u8(byte)) * 0x100000001b3ull;
+  return mix(h);
 }
 
 // The chain value of a block: everything before it (`before`), its extra key, its tokens. The tokens are folded pair by pair,

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "block.hpp"
+#include "hash.hpp"
 
 namespace tenure {
 
@@ -21,7 +21,7 @@ class Interner {
         place->second = spare_.back();
         spare_.pop_back();
       }
-      entries_[place->second] = {&place->first, 0, std::hash<std::string>{}(bytes)};
+      entries_[place->second] = {&place->first, 0, bytes_hash(bytes)};
     }
     entries_[place->second].users++;
     return place->second;

@@ -125,6 +125,7 @@ struct BlockRow {
   Slot slot;
   u32 id, tenant;
   i64 parent_frame;
+  bool hittable;
   std::vector<u32> tokens;
 };
 
@@ -399,6 +400,7 @@ NB_MODULE(_core, m) {
                       id,
                       p.tree.roots[b.root].tenant,
                       b.parent == NONE ? -1 : i64(frame_of(p, b.parent)),
+                      (b.flags & IN_TREE) && !p.dead(b),
                       {tokens, tokens + b.filled}};
                return true;
              });
@@ -406,7 +408,7 @@ NB_MODULE(_core, m) {
              const Block& b = row.block;
              return nb::make_tuple(row.id, b.generation, u8(b.state), row.slot.frame, b.refs, b.pins, b.holds, b.depth,
                                    row.parent_frame, row.tenant, row.slot.uses, row.slot.last, row.slot.queued != NONE,
-                                   (b.flags & IN_TREE) != 0, row.tokens);
+                                   row.hittable, row.tokens);
            })
       .def("events",
            [](PyPool& p, u64 from) {

@@ -83,9 +83,10 @@ class Pool {
   std::vector<Lease> leases;
   u32 pinned = 0;
   u64 refused_leases = 0;
-  u64 policy_errors = 0;
   u8 policy = 0;  // index into POLICIES, or CUSTOM_POLICY
 
+  // Invalidated or expired: nobody may hit it again, and it goes when nobody reads it.
+  bool dead(const Block& b) const { return (b.flags & DOOMED) || tree.roots[b.root].dead; }
   Sequence& sequence(u64 handle);
   // 27 bits of generation, 1 that tells leases from sequences, 12 of the manager, 24 of the place.
   u64 handle_of(u32 index, u32 generation, bool lease) const {
@@ -110,7 +111,6 @@ class Pool {
     return leases[due.id].alive && leases[due.id].generation == due.generation;
   }
   bool block_lives(const Agenda::Due& due) const { return store.blocks[due.id].generation == due.generation; }
-  bool dead(const Block& b) const { return (b.flags & DOOMED) || tree.roots[b.root].dead; }
   void move(u32 id, Step event) {
     Block& b = store.blocks[id];
     states[u8(b.state)]--;

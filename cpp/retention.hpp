@@ -201,13 +201,11 @@ inline void Pool::invalidate(u32 s, double now) {
   space.root = fresh;
   space.previous = old;
   tree.roots[old].dead = true;
-  if (tree.roots[old].live == 0) {
-    reap(old);
-    return;
-  }
   dead_roots_.push_back(old);
+  tree.roots[old].live++;  // not reused before this is done
   for (u32 i = 0; i < leases.size(); ++i)
     if (leases[i].alive && leases[i].root == old && leases[i].kind != LeaseKind::Lookup) drop_lease(i);
+  if (--tree.roots[old].live == 0) reap(old);
 }
 
 // Frees what nobody may hit any more; returns how many blocks went.

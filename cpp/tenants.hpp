@@ -86,6 +86,7 @@ class Tenants {
     const Tenant& t = all[tenant];
     const u64 busy = t.busy + more;
     Verdict verdict;
+    if (more == 0) return verdict;  // a cap that was lowered below what is in use stops growth, nothing else
     if (busy > t.cap) verdict.over_cap = busy - t.cap;
     const u64 after = guaranteed_ - std::max(t.busy, t.floor) + std::max<u64>(busy, t.floor);
     if (after > frames_) verdict.over_frames = after - frames_;
