@@ -23,7 +23,7 @@ inline void Pool::refuse(u32 tenant, u64 more, const char* what) const {
                                {"frames", double(options.frames)},
                                {"free", double(store.device.free())},
                                {"short", double(std::max(verdict.over_cap, verdict.over_frames))}};
-  if (verdict.over_cap)
+  if (verdict.over_cap && t.cap < options.frames)
     throw Error(Kind::Quota,
                 std::string(what) + " needs " + std::to_string(more) + " frames more in use: tenant '" + t.name + "' has " +
                     std::to_string(t.busy) + " in use and a cap of " + std::to_string(t.cap),

@@ -59,6 +59,7 @@ class CustomPolicy final : public KeyedPolicy {
       if (value == value) return value;
       report("it returned NaN");
     } catch (nb::python_error& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // not the policy's failure: it comes after the call
       report(told(error).c_str());
     }
     return 0;

@@ -29,7 +29,7 @@ inline void Pool::drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>
 // Seals every full block below `written`. An equal block that is there already wins: the table takes it (rewrite), or the own
 // copy stays private until release and the tree's block is referenced beside it (keep). `promised`: frames that the caller still
 // needs; a duplicate that would make one of them busy, or that a fork shares, waits unsealed.
-inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites) {
+inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites, bool leaving) {
   const u32 size = options.block_size;
   bool fresh_parent = false;  // nothing can be below a block that has just joined the tree
   for (; (u64(seq.sealed) + 1) * size <= seq.written; ++seq.sealed) {
@@ -46,14 +46,16 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     const u32 first =
         is_dead || fresh_parent ? NONE : tree.find(seq.root, parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
     if (first != NONE) {
-      const bool swaps = options.rewrite && b.holds == 0;  // one frame becomes busy, another free
-      if (b.refs > 1 || (!swaps && !store.blocks[first].busy() && !tenants.may(seq.tenant, u64(promised) + 1).ok())) return;
+      const bool can_swap = b.holds == 0;  // one frame becomes busy, another free
+      const bool can_keep = store.blocks[first].busy() || tenants.may(seq.tenant, u64(promised) + 1).ok();
+      const bool swaps = options.rewrite || (leaving && !can_keep);
+      if (b.refs > 1 || !(can_keep || (swaps && can_swap))) return;
       fresh_parent = false;
       tenants[seq.tenant].counters.duplicates++;
       note(Happened::Duplicate, id);
       refer(first);
       note(Happened::Hit, first);
-      if (options.rewrite) {
+      if (swaps) {
         drop_own(seq, i, first, rewrites);
       } else {
         seq.twins.resize(seq.blocks.size(), NONE);
@@ -270,7 +272,7 @@ inline void Pool::release(u64 handle, bool abort, double now) {
   tick(now);
   acknowledge_copies(seq);
   if (!abort) seq.written = seq.length;
-  seal_written(seq, 0, nullptr);
+  seal_written(seq, 0, nullptr, true);
   if (!abort) keep_after_release(seq);
   give_back(seq, 0);
   drop_extras(seq.extra);

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <bit>
+#include <limits>
 #include <vector>
 
 #include "policies/ghosts.hpp"
@@ -16,11 +17,11 @@ inline constexpr std::array<const char*, 9> REASON_NAMES{"hit",     "never_seen"
 // Why a look-up ended where it did.
 struct Why {
   Reason reason = Reason::Hit;
-  u8 policy = 0;      // evicted: the policy that chose it (index into POLICY_NAMES)
-  u32 tenant = NONE;  // evicted: the tenant it made room for
-  u32 space = NONE;   // foreign: the namespace that has it
-  u64 at = 0;         // the first token that was not found
-  double when = 0;    // evicted, expired, invalidated: when it went, s
+  u8 policy = 0;                                           // evicted: the policy that chose it (index into POLICY_NAMES)
+  u32 tenant = NONE;                                       // evicted: the tenant it made room for
+  u32 space = NONE;                                        // foreign: the namespace that has it
+  u64 at = 0;                                              // the first token that was not found
+  double when = std::numeric_limits<double>::quiet_NaN();  // when it went, s, where that is known
 };
 
 struct Ghost {

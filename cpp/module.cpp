@@ -302,17 +302,17 @@ NB_MODULE(_core, m) {
            })
       .def(
           "lease",
-          [](PyPool& p, u8 kind, u32 space, nb::handle tokens, const Request* request, const std::string& owner, double deadline,
+          [](PyPool& p, u8 kind, u32 space, nb::handle tokens, const Request* request, const std::string& owner, double ttl,
              double now) {
             const Tokens ids(tokens);
             const Request none;
             return locked(p, [&] {
               const u64 handle =
-                  p.lease(LeaseKind(kind), space, ids.data(), ids.size(), request ? *request : none, owner, deadline, now);
+                  p.lease(LeaseKind(kind), space, ids.data(), ids.size(), request ? *request : none, owner, ttl, now);
               return std::make_pair(handle, p.leases[u32(handle & 0xFFFFFF)].blocks);
             });
           },
-          "kind"_a, "space"_a, "tokens"_a.none(), "request"_a.none(), "owner"_a, "deadline"_a, "now"_a)
+          "kind"_a, "space"_a, "tokens"_a.none(), "request"_a.none(), "owner"_a, "ttl"_a, "now"_a)
       .def("end_lease", [](PyPool& p, u64 handle, double now) { return locked(p, [&] { return p.end_lease(handle, now); }); })
       .def("lease_frames", [](PyPool& p, u64 handle) { return to_array(locked(p, [&] { return p.lease_frames(handle); })); })
       .def("leases",

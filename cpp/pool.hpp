@@ -44,8 +44,8 @@ class Pool {
   void release(u64 handle, bool abort, double now);
 
   // -- retention (retention.hpp)
-  u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner,
-            double deadline, double now);
+  u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,
+            double now);
   bool end_lease(u64 handle, double now);
   void invalidate(u32 space, double now);
   u64 sweep(double now);
@@ -204,7 +204,7 @@ class Pool {
 
   // growth
   void acknowledge_copies(Sequence& seq);
-  void seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites);
+  void seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites, bool leaving = false);
   void drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>* rewrites);
   void give_back(Sequence& seq, u32 from);
 

@@ -137,16 +137,14 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
 inline void Pool::evict(u32 count, u32 asker, bool own_only) {
   for (u32 id; count > 0 && (id = dead_leaf(asker, own_only)) != NONE; --count)
     vanish(id, Step::Drop, Reason::Invalidated, asker);
-  Tenants::Turn turn;
-  for (; count > 0; --count) {
-    if (own_only) {
-      turn.tenant = tenants[asker].queued ? asker : NONE;
-    } else if (turn.tenant == NONE || !tenants.still(turn, asker)) {
-      turn = tenants.next_victim(asker);
-    }
-    if (turn.tenant == NONE) return;
-    vanish(tenants[turn.tenant].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
+  if (own_only) {
+    for (; count > 0 && tenants[asker].queued; --count)
+      vanish(tenants[asker].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
+    return;
   }
+  Tenants::Turns turns(tenants, asker);
+  for (u32 from; count > 0 && (from = turns.next()) != NONE; --count)
+    vanish(tenants[from].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
 }
 
 // Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall (or the batch)
@@ -158,7 +156,7 @@ inline void Pool::make_room(u32 tenant, u32 fresh) {
   const u32 free = store.device.free();
   u32 more = fresh > free ? fresh - free : 0;
   if (own + more) more = std::max(more, options.evict_batch - std::min(own, options.evict_batch));
-  if (more) evict(more, tenant, false);
+  if (more) evict(more, tenant, fresh <= free);  // nobody else gives a block that is not missing
   if (store.device.free() < fresh)
     throw Error(Kind::Integrity, "eviction found less than the books promise",
                 {{"free", double(store.device.free())}, {"needed", double(fresh)}});

@@ -66,13 +66,13 @@ inline void Pool::drop_lease(u32 index) {
 }
 
 inline u64 Pool::lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner,
-                       double deadline, double now) {
+                       double ttl, double now) {
   tick(now);
   const std::vector<u32> extra = intern_extras(request, count);
   const Found found = walk(spaces_[space].root, tokens, count, request, extra);
   drop_extras(extra);
   const u32 tenant = spaces_[space].tenant;
-  Lease lease{0, true, kind, found.matched ? found_.back() : NONE, spaces_[space].root, tenant, found.matched, deadline, owner};
+  Lease lease{0, true, kind, found.matched ? found_.back() : NONE, spaces_[space].root, tenant, found.matched, now_ + ttl, owner};
   if (leases.size() - spare_leases_.size() >= MOST_LEASES)
     throw Error(Kind::Budget, std::to_string(MOST_LEASES) + " leases are open: release some first",
                 {{"leases", double(MOST_LEASES)}});
@@ -119,11 +119,11 @@ inline std::vector<u32> Pool::lease_frames(u64 handle) const {
 
 // At release: protection for a time, and the session's anchor moved on to its newest prefix. Over budget is a counted refusal.
 inline void Pool::keep_after_release(Sequence& seq) {
-  if (seq.request.protect_for <= 0 && seq.request.anchor_for <= 0) return;
+  if ((seq.request.protect_for <= 0 && seq.request.anchor_for <= 0) || tree.roots[seq.root].dead) return;
   u32 path = NONE, blocks = 0;
   for (u32 i = 0; i < seq.sealed; ++i) {
     const u32 id = seq.tree_block(i);
-    if (!(store.blocks[id].flags & IN_TREE)) break;
+    if (!(store.blocks[id].flags & IN_TREE) || dead(store.blocks[id])) break;
     path = id;
     blocks = i + 1;
   }

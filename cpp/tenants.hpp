@@ -1,5 +1,6 @@
 // Tenants: floors, caps, weights, and whose block goes next. Knows numbers of frames, not blocks.
 #pragma once
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <string>
@@ -93,48 +94,61 @@ class Tenants {
     return verdict;
   }
 
-  // The tenant whose block goes next: furthest above its fair share, never below its floor for another's sake; equals by number.
-  struct Turn {
-    u32 tenant = NONE, rival = NONE;
-    double fair = 1, rival_excess = -1;  // fair: in frames; excess: used / fair
+  // Whose block goes next: the tenant furthest above its fair share, never below its floor for another's sake; equals by number.
+  // Found once for a run of evictions, O(tenants); then O(log tenants) a block, since only the loser's numbers change.
+  class Turns {
+   public:
+    Turns(const Tenants& tenants, u32 asker) : tenants_(tenants), asker_(asker) {
+      if (tenants.size() > 1) gather();
+    }
+    u32 next() {
+      if (tenants_.size() == 1) return tenants_[0].queued ? 0 : NONE;
+      if (last_ != NONE) settle();
+      if (heap_.empty()) return NONE;
+      return last_ = heap_.front().tenant;
+    }
+
+   private:
+    struct Turn {
+      double excess;  // used / fair share
+      u32 tenant;
+      bool operator<(const Turn& other) const { return excess != other.excess ? excess < other.excess : tenant > other.tenant; }
+    };
+    bool may_lose(u32 tenant) const {
+      const Tenant& t = tenants_[tenant];
+      return t.queued && (tenant == asker_ || t.used > t.floor);
+    }
+    double excess(u32 tenant) const {
+      const Tenant& t = tenants_[tenant];
+      return t.used / std::max({1.0, double(t.floor), tenants_.frames_ * t.quota.weight / weights_});
+    }
+    void gather() {
+      weights_ = 0;
+      heap_.clear();
+      for (u32 i = 0; i < tenants_.size(); ++i)
+        if (tenants_[i].used || i == asker_) weights_ += tenants_[i].quota.weight;
+      for (u32 i = 0; i < tenants_.size(); ++i)
+        if (may_lose(i)) heap_.push_back({excess(i), i});
+      std::make_heap(heap_.begin(), heap_.end());
+    }
+    void settle() {  // the last one has lost a block
+      const u32 tenant = last_;
+      last_ = NONE;
+      if (!tenants_[tenant].used && tenant != asker_) return gather();  // one fewer shares
+      std::pop_heap(heap_.begin(), heap_.end());
+      heap_.pop_back();
+      if (!may_lose(tenant)) return;
+      heap_.push_back({excess(tenant), tenant});
+      std::push_heap(heap_.begin(), heap_.end());
+    }
+
+    const Tenants& tenants_;
+    u32 asker_, last_ = NONE;
+    double weights_ = 0;
+    std::vector<Turn> heap_;
   };
-  Turn next_victim(u32 asker) const {
-    Turn turn;
-    if (size() == 1) {
-      if (all[0].queued) turn.tenant = 0;
-      return turn;
-    }
-    double weights = 0, most = -1;
-    for (u32 i = 0; i < size(); ++i)
-      if (all[i].used || i == asker) weights += all[i].quota.weight;
-    for (u32 i = 0; i < size(); ++i) {
-      if (!may_lose(i, asker)) continue;
-      const double fair = std::max({1.0, double(all[i].floor), frames_ * all[i].quota.weight / weights});
-      const double excess = all[i].used / fair;
-      if (excess > most) {
-        turn = {i, turn.tenant, fair, most};
-        most = excess;
-      } else if (excess > turn.rival_excess) {
-        turn.rival = i;
-        turn.rival_excess = excess;
-      }
-    }
-    return turn;
-  }
-  // After the turn's tenant has lost a block: is the next one to come from it as well? (Nobody else's numbers have changed.)
-  bool still(const Turn& turn, u32 asker) const {
-    const Tenant& t = all[turn.tenant];
-    if (size() == 1) return t.queued != 0;
-    if (!t.used || !may_lose(turn.tenant, asker)) return false;
-    const double excess = t.used / turn.fair;
-    return excess > turn.rival_excess || (excess == turn.rival_excess && turn.tenant < turn.rival);
-  }
 
  private:
-  bool may_lose(u32 tenant, u32 asker) const {
-    return all[tenant].queued && (tenant == asker || all[tenant].used > all[tenant].floor);
-  }
-
   u32 frames_;
   u64 guaranteed_ = 0;  // sum of max(busy, floor)
 };

@@ -34,8 +34,9 @@ class Priority final : public KeyedPolicy {
   void insert(u32 block, double now) override {
     heap.push(block, effective(block, now));
     const double change = next_change(block, now);
-    if (change < FOR_EVER)
+    if (change < FOR_EVER && change != slots[block].value)
       changes_.add({change, block, store.blocks[block].generation}, [this](const Agenda::Due& due) { return means(due); });
+    slots[block].value = change;  // what is on the agenda for it
   }
   u32 victim(double now) override {
     settle(now);
@@ -73,14 +74,15 @@ class Priority final : public KeyedPolicy {
       if (claim.until > now) next = std::min(next, claim.until);
     return next;
   }
-  // An older entry of a block that was queued again is none the worse: settling it twice changes nothing.
   bool means(const Agenda::Due& due) const {
-    return store.blocks[due.id].generation == due.generation && slots[due.id].queued != NONE;
+    return store.blocks[due.id].generation == due.generation && slots[due.id].value == due.when;
   }
   void settle(double now) {  // priorities whose time is over fall back, lazily
     while (changes_.due(now)) {
       const Agenda::Due due = changes_.take();
       if (!means(due)) continue;
+      slots[due.id].value = FOR_EVER;
+      if (slots[due.id].queued == NONE) continue;
       heap.erase(due.id);
       insert(due.id, now);
     }

@@ -303,22 +303,19 @@ class BlockManager(Inspection):
         ttl: float | None,
         extra_keys: Mapping[int, bytes] | None,
     ) -> Lease:
-        now = self._clock()
-        deadline = math.inf if ttl is None else now + ttl
         request = self._request(extra_keys)
         request.leave_last &= kind == _LOOKUP  # what is pinned is for requests that go on beyond it
         space, tokens = self._enter(who, tokens)
-        handle, blocks = self._core.lease(kind, space, tokens, request, owner, deadline, now)
+        handle, blocks = self._core.lease(kind, space, tokens, request, owner, math.inf if ttl is None else ttl, self._clock())
         return Lease(self, handle, blocks * self.block_size)
 
     def _why(self, why: tuple[int, int, float, int, int, int], who: Identity | None) -> Why:
         code, at, when, policy, tenant, space = why
         reason = REASONS[code]
-        gone = reason in (Reason.EVICTED, Reason.EXPIRED, Reason.INVALIDATED)
         return Why(
             reason=reason,
             at=at,
-            when=when if gone and when else None,
+            when=None if math.isnan(when) else when,
             policy=POLICY_NAMES[policy] if reason is Reason.EVICTED else None,
             tenant=self.tenants.names[tenant] if reason is Reason.EVICTED and tenant >= 0 else None,
             differs=() if space < 0 or who is None else who.differs(self._identities[space]),
