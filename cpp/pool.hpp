@@ -185,6 +185,7 @@ class Pool {
   u32 dead_leaf(u32 asker, bool own_only);
   void cut_off(u32 id);
   void reap(u32 root);
+  void forget_dead(u32 root);
 
   void tick(double now);
   void refuse(u32 tenant, u64 more, const char* what) const;

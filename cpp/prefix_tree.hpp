@@ -17,6 +17,8 @@ struct Root {
   u32 first_child = NONE;
   u32 live = 0;                              // blocks that name this root
   u32 cursor = NONE, cursor_generation = 0;  // where dismantling goes on
+  u32 leases = 0;                            // leases on its blocks
+  u32 place = NONE;                          // in the list of dead roots
   float rebuild = 1;                         // price factor of its KV (quantised KV is dear to get back)
   bool dead = false;
 };

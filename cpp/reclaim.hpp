@@ -103,6 +103,7 @@ inline void Pool::cut_off(u32 id) {
 
 // A leaf of an invalidated namespace; NONE if there is none. What is still read is cut off: it goes on its own, at release.
 inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
+  if (own_only && !tenants[asker].dead_roots) return NONE;
   for (std::size_t i = 0; i < dead_roots_.size();) {
     const u32 r = dead_roots_[i];
     Root& root = tree.roots[r];
@@ -127,8 +128,7 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
       root.cursor_generation = parent == NONE ? 0 : store.blocks[parent].generation;
       return at;
     }
-    dead_roots_[i] = dead_roots_.back();
-    dead_roots_.pop_back();
+    forget_dead(r);
   }
   return NONE;
 }
@@ -162,12 +162,24 @@ inline void Pool::make_room(u32 tenant, u32 fresh) {
                 {{"free", double(store.device.free())}, {"needed", double(fresh)}});
 }
 
+// Nothing is left under it that could be reclaimed.
+inline void Pool::forget_dead(u32 r) {
+  Root& root = tree.roots[r];
+  if (root.place == NONE) return;
+  const u32 last = dead_roots_.back();
+  dead_roots_[root.place] = last;
+  tree.roots[last].place = root.place;
+  dead_roots_.pop_back();
+  root.place = NONE;
+  tenants[root.tenant].dead_roots--;
+}
+
 // A dead root that no block and no sequence names can be used again.
 inline void Pool::reap(u32 r) {
   Root& root = tree.roots[r];
   if (!root.dead) return;
   if (spaces_[root.space].previous == r) spaces_[root.space].previous = NONE;
-  std::erase(dead_roots_, r);
+  forget_dead(r);
   spare_roots_.push_back(r);
 }
 

@@ -50,6 +50,7 @@ inline u64 Pool::new_lease(Lease&& lease) {
   lease.generation = leases[index].generation;
   lease.alive = true;
   place_lease(lease, true);
+  tree.roots[lease.root].leases++;
   const Agenda::Due due{lease.deadline, index, lease.generation};
   leases[index] = std::move(lease);
   if (due.when < FOR_EVER) lease_deadlines_.add(due, [this](const Agenda::Due& d) { return lease_in_force(d); });
@@ -62,6 +63,7 @@ inline void Pool::drop_lease(u32 index) {
   lease.generation++;
   if (lease.kind == LeaseKind::Anchor) anchors_.erase(anchor_name(lease.tenant, lease.owner));
   place_lease(lease, false);
+  tree.roots[lease.root].leases--;
   spare_leases_.push_back(index);
 }
 
@@ -184,7 +186,8 @@ inline void Pool::expire(u32 id) {
       drop_lease(i);
 }
 
-// O(1) in blocks: the namespace gets a new root. What ran on the old one finishes; its blocks go to Free as they are released.
+// O(1) in blocks (a namespace that has leases looks through them): the namespace gets a new root. What ran on the old one
+// finishes; its blocks go to Free as they are released.
 inline void Pool::invalidate(u32 s, double now) {
   tick(now);
   Space& space = spaces_[s];
@@ -197,13 +200,15 @@ inline void Pool::invalidate(u32 s, double now) {
     fresh = spare_roots_.back();
     spare_roots_.pop_back();
   }
-  tree.roots[fresh] = Root{mix(space.salt + ++stamp_), s, space.tenant, NONE, 0, NONE, 0, space.rebuild, false};
+  tree.roots[fresh] = Root{mix(space.salt + ++stamp_), s, space.tenant, NONE, 0, NONE, 0, 0, NONE, space.rebuild, false};
   space.root = fresh;
   space.previous = old;
   tree.roots[old].dead = true;
+  tree.roots[old].place = u32(dead_roots_.size());
   dead_roots_.push_back(old);
+  tenants[space.tenant].dead_roots++;
   tree.roots[old].live++;  // not reused before this is done
-  for (u32 i = 0; i < leases.size(); ++i)
+  for (u32 i = 0; i < leases.size() && tree.roots[old].leases; ++i)
     if (leases[i].alive && leases[i].root == old && leases[i].kind != LeaseKind::Lookup) drop_lease(i);
   if (--tree.roots[old].live == 0) reap(old);
 }

@@ -17,7 +17,7 @@ inline u32 Pool::open_space(u32 tenant, float rebuild) {
   const u32 s = u32(spaces_.size());
   const u64 salt = mix(salt_ + 0x9e3779b97f4a7c15ull * (s + 1));
   spaces_.push_back({u32(tree.roots.size()), NONE, tenant, salt, rebuild});
-  tree.roots.push_back(Root{mix(salt), s, tenant, NONE, 0, NONE, 0, rebuild, false});
+  tree.roots.push_back(Root{mix(salt), s, tenant, NONE, 0, NONE, 0, 0, NONE, rebuild, false});
   return s;
 }
 

@@ -26,6 +26,7 @@ struct Tenant {
   u32 busy = 0;                         // of those, referenced, pinned or held
   u32 pinned = 0;                       // of those, pinned
   u32 queued = 0;                       // blocks in its policy's queue
+  u32 dead_roots = 0;                   // invalidated namespaces of its that still have blocks
   std::unique_ptr<Policy> policy;
   Counters counters;
 };

@@ -39,8 +39,9 @@ class BlockManager(Inspection):
     pin_budget: the fraction of the frames that pins, protection and anchors may take. partial_reuse: copy the matching tokens
     out of a block that diverges, from this many on (0 = never). on_duplicate: when a block seals whose content is there already,
     "keep" the own copy until release, or "rewrite" the table. recompute_last: never hit a prompt's last token (an engine must
-    compute at least one to have logits). events: how many events to keep. evict_batch: blocks to evict at least when any must
-    go (1 = the exact shortfall).
+    compute at least one to have logits). seed: salts the hashes. events: how many events to keep. evict_batch: blocks to evict
+    at least when any must go (1 = the exact shortfall). prefill, block_tokens: what prefill costs, and how many tokens a block
+    stands for, to the policies that weigh it.
 
     All methods may be called from any thread. Raises ConfigError for settings that do not fit.
     """
@@ -173,8 +174,9 @@ class BlockManager(Inspection):
 
     def resume(self, handle: int) -> Sequence:
         """The sequence of a handle kept as a number. Raises StaleHandleError or ForeignHandleError."""
-        self._core.sequence(integer("handle", handle, 0, _MOST_HANDLE, StaleHandleError))
-        return Sequence(self, handle, 0, (0, 0, 0.0, 0, -1, -1), None, owns=False)
+        integer("handle", handle, 0, _MOST_HANDLE, StaleHandleError)
+        matched = self._core.sequence(handle)[2]
+        return Sequence(self, handle, matched * self.block_size, (0, 0, math.nan, 0, -1, -1), None, owns=False)
 
     # -- leases
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 
 from tenure import _core
 from tenure.errors import ConfigError
@@ -13,7 +13,7 @@ from tenure.retention import Quota
 __all__ = ["Tenants"]
 
 
-class Tenants:
+class Tenants(MutableMapping[str, Quota]):
     """`kv.tenants["acme"] = Quota(floor=0.2, cap=0.6)`; a tenant that was given none has Quota()."""
 
     def __init__(self, core: _core.Pool) -> None:
@@ -36,6 +36,14 @@ class Tenants:
             self._core.check_quota(self._numbers.get(name, -1), *numbers)  # refused: no new tenant is left behind
             self._core.set_quota(self.open(name), *numbers)
             self._quotas[name] = quota
+
+    def __delitem__(self, name: str) -> None:
+        """Takes a tenant's quota away: it has Quota() again. Raises ConfigError for a tenant that was never seen."""
+        self.number(name)
+        self[name] = Quota()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._numbers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
