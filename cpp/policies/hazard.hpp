@@ -1,8 +1,11 @@
 // hazard: one LRU queue per class of block; the victim is the class head that is worth least to keep, by how soon blocks of its
 // class and age have come back (hazard_rates.hpp), learned online from hits, misses on ghosts and time at risk
-// (hazard_history.hpp). Where LRU would have had more hits of late, it does as LRU does. One class, or a clock that has not
-// moved, is LRU. After LHD (Beckmann et al., NSDI 2018) and Gittins (1979); classes after KVCache in the Wild (ATC 2025).
+// (hazard_history.hpp). Where LRU would have had more hits of late, it does as LRU does; where SLRU lacks nothing (a scan, which
+// no rate learned before foretells), it lets go first what was never asked for again. One class, or a clock that has not moved,
+// is LRU. After LHD (Beckmann et al., NSDI 2018) and Gittins (1979); classes after KVCache in the Wild (ATC 2025).
 #pragma once
+#include <tuple>
+
 #include "hazard_history.hpp"
 #include "policy.hpp"
 
@@ -87,14 +90,17 @@ class Hazard final : public Policy {
     history_.evicted(key, mark, u32(slots[block].stamp), chosen);
     slots[block].queue = mark.live;
   }
-  std::vector<u32> order(double) override {  // class by class, as the heads stand now
-    std::vector<std::pair<float, u32>> classes;
-    for (u32 c = 0; c < HazardClass::COUNT; ++c)
-      if (!heaps_[c].empty()) classes.emplace_back(worth(c, load(heaps_[c].top()).time), c);
-    std::sort(classes.begin(), classes.end());
+  std::vector<u32> order(double) override {  // class by class, as the heads stand now; equals by stamp
+    std::vector<std::tuple<float, u64, u32>> queue;
+    for (u32 c = 0; c < HazardClass::COUNT; ++c) {
+      if (heaps_[c].empty()) continue;
+      const u32 top = heaps_[c].top();
+      const float value = worth(c, load(top).time);
+      for (u32 id : heaps_[c].order()) queue.emplace_back(value, slots[id].stamp, id);
+    }
+    std::sort(queue.begin(), queue.end());
     std::vector<u32> all;
-    for (const auto& [value, c] : classes)
-      for (u32 id : heaps_[c].order()) all.push_back(id);
+    for (const auto& [value, stamp, id] : queue) all.push_back(id);
     return all;
   }
 
@@ -114,7 +120,11 @@ class Hazard final : public Policy {
     s.spare = mark.run;
     s.queue = mark.live;
   }
-  float worth(u32 kind, float time) { return history_.rates.index(kind, HazardRates::bucket(history_.now() - time)); }
+  float worth(u32 kind, float time) {
+    if (history_.lru_is_better()) return 0;
+    if (history_.slru_is_better()) return HazardClass::proven(kind);
+    return history_.rates.index(kind, HazardRates::bucket(history_.now() - time));
+  }
 
   // A queue's head may be another now.
   void look(u32 c) {
@@ -137,17 +147,17 @@ class Hazard final : public Policy {
     if (evictions_ >= next_learning_) learn();
     evictions_++;
     if (settled_) return last_;
-    const bool lru = history_.lru_is_better();
+    const bool lru = history_.lru_is_better(), slru = history_.slru_is_better();
     float least = std::numeric_limits<float>::infinity();
     rival_ = EMPTY;
     for (u64 left = queued_; left; left &= left - 1) {
       const u32 c = u32(std::countr_zero(left));
-      if (!lru && history_.now() >= until_[c]) {
+      if (!lru && !slru && history_.now() >= until_[c]) {
         const int age = HazardRates::bucket(history_.now() - head_time_[c]);
         worth_[c] = history_.rates.index(c, age);
         until_[c] = head_time_[c] + history_.rates.end_of(age);  // until then it is worth the same
       }
-      const float value = lru ? 0 : worth_[c];
+      const float value = lru ? 0 : slru ? HazardClass::proven(c) : worth_[c];
       if (value < least) {
         last_ = c;
         least = value;

@@ -20,6 +20,7 @@ struct HazardClass {
     const u32 turns = turn >= 4 ? 3 : turn >= 2 ? 2 : turn;
     return u8((out * TURNS + turns) * ZONES + zone);
   }
+  static bool proven(u32 kind) { return kind % ZONES == LastMatched || kind % ZONES == Earlier; }  // asked for again
 };
 
 class HazardRates {
