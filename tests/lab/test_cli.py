@@ -14,8 +14,11 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
+import tenure
+from tenure.cli import show
 from tenure.cli.life import lines, story
 from tenure.cli.main import app
+from tenure.lab.replay import Row
 from tenure.ledger import State
 
 Result = Any
@@ -80,6 +83,39 @@ def test_a_policys_parameters_can_be_given(run: Any, traffic: Path) -> None:
     assert [row["policy"] for row in json.loads(result.stdout)["rows"]] == ["lfu:ageing=0", "lfu"]
 
 
+def test_requests_that_waited_are_told_under_the_table(run: Any, traffic: Path) -> None:
+    waited = json.loads(run("replay", traffic, "--policy", "lru", "--capacity", 60, "--json").stdout)["rows"][0]["waited"]
+    assert waited > 0
+    table = run("replay", traffic, "--policy", "lru", "--capacity", 60, "--no-plot").stdout
+    assert f"At 60 frames {waited} of " in table
+    assert "requests waited for room." in table
+
+
+def test_a_gap_closed_is_never_minus_nothing() -> None:
+    from rich.console import Console
+
+    rows = [Row("fifo", 10, 0.2, 0, 0.0, optimum=0.5, gap_closed=gap) for gap in (-0.003, None, -0.1)]
+    screen = Console(width=120, record=True)
+    screen.print(show.table(rows))
+    assert [word for word in screen.export_text().split() if word in ("-", "0%", "-0%", "-10%")] == ["0%", "-", "-10%"]
+
+
+def test_traces_come_through_standard_input_too(run: Any, traffic: Path) -> None:
+    for command in ("replay", "why"):
+        arguments = [command, "-", "--capacity", "5%", "--json"]
+        piped = CliRunner().invoke(app, arguments, input=traffic.read_bytes())
+        assert piped.exit_code == 0, piped.output
+        assert json.loads(piped.stdout).keys() == json.loads(run(command, traffic, *arguments[2:]).stdout).keys()
+    broken = CliRunner().invoke(app, ["why", "-"], input=traffic.read_bytes() + b"{broken")
+    assert broken.exit_code == 2
+    assert broken.stderr.startswith("tenure: <stdin>:")
+
+
+def test_the_version(run: Any) -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"tenure {tenure.__version__}\n")
+
+
 def test_skipped_lines_are_told_on_stderr(run: Any, traffic: Path) -> None:
     traffic.write_text(traffic.read_text() + '{"timestamp": 1\n')
     result = run("replay", traffic, "--capacity", 100, "--json", "--skip-bad")
@@ -101,9 +137,35 @@ def test_plan_says_frames_and_memory(run: Any, traffic: Path) -> None:
 def test_why_explains_the_worst_loss_and_any_request(run: Any, traffic: Path) -> None:
     result = run("why", traffic, "--capacity", "5%")
     assert "evicted" in result.stdout
-    assert "too early, to make room for tenant" in result.stdout
+    assert "too early, to make room: " in result.stdout
+    assert "tenant" not in result.stdout  # the trace has none
+    assert "Assumed: policy lru, " in result.stdout
+    assert "`hit` counts only requests that found every full block" in result.stdout
     first = json.loads(run("why", traffic, "--request", 0, "--json").stdout)["request"]
     assert (first["number"], first["found"], first["reason"]) == (0, 0, "never_seen")
+
+
+def test_why_names_the_tenants_of_a_trace_that_has_some(run: Any) -> None:
+    run("generate", "t.jsonl", "--seconds", 120, "--seed", 2)
+    assert "to make room for tenant 'acme'" in run("why", "t.jsonl", "--capacity", "10%").stdout
+    assert json.loads(run("why", "t.jsonl", "--request", 0, "--json").stdout)["request"]["tenant"] == "acme"
+
+
+def test_why_counts_a_prompt_shorter_than_a_block_as_too_short(run: Any, traffic: Path) -> None:
+    last = json.loads(traffic.read_text().splitlines()[-1])
+    traffic.write_text(traffic.read_text() + json.dumps({**last, "tokens": [1]}) + "\n")
+    document = json.loads(run("why", traffic, "--json").stdout)
+    assert {"reason": "too_short", "requests": 1, "tokens_missed": 0} in document["reasons"]
+    number = len(traffic.read_text().splitlines()) - 2
+    assert "does not fill one block of 16 tokens" in run("why", traffic, "--request", number).stdout
+
+
+def test_why_of_a_request_longer_than_the_pool(run: Any) -> None:
+    rows = [{"timestamp": t, "tokens": list(range(64))} for t in range(2)]
+    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = run("why", "t.jsonl", "--capacity", 1, "--request", 1).stdout
+    assert "it is longer than 1 frame." in text
+    assert "or all that the pool holds of a longer one" in text
 
 
 def test_why_of_the_reasons_adds_up(run: Any, traffic: Path) -> None:
@@ -169,6 +231,7 @@ def test_without_the_extra_the_message_names_it(missing: str) -> None:
         (("replay", "t.jsonl", "--interleave", "-3"), "interleave must be seconds"),
         (("replay", "t.jsonl", "--decode", "-1"), "seconds per token"),
         (("replay", "bad.jsonl"), "bad.jsonl:2: "),
+        (("replay", "t.jsonl", "--block-size", "8"), "t.jsonl: has blocks of 16 tokens, not 8"),
         (("plan", "t.jsonl", "--hit-rate", "1.2"), "hit rate must be between 0 and 1, not 1.2"),
         (("plan", "t.jsonl", "--hit-rate", "0.999"), "cannot be reached"),
         (("plan", "t.jsonl", "--hit-rate", "0.5", "--bytes-per-block", "big"), "no size in bytes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,29 @@ def test_without_matplotlib_the_message_names_the_extra(tmp_path: Path, monkeypa
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ConfigError, match=r"pip install 'tenure\[lab\]'"):
         plots.hit_rate(some_rows(), 0.6, tmp_path / "a")
+
+
+def test_curves_that_coincide_are_one_line_with_all_names(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [*some_rows(), *(replace(row, policy="priority") for row in some_rows() if row.policy == "lru")]
+    drawn = plots.hit_rate(rows, 0.6, tmp_path / "a")[1].read_text()
+    assert "lru = priority" in drawn
+    best = [replace(row, optimum=row.hit_rate) for row in some_rows() if row.policy == "hazard"]
+    drawn = plots.hit_rate(best, 0.6, tmp_path / "b")[1].read_text()
+    assert "optimum = hazard" in drawn
+
+
+def test_one_capacity_stands_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    seen: list[Any] = []
+    dress = plots._dress
+    monkeypatch.setattr(plots, "_dress", lambda axes, sizes, title: (dress(axes, sizes, title), seen.append(axes)))
+    plots.hit_rate([Row("lru", 300, 0.03, 0, 0.0)], 0.04, tmp_path / "a")
+    assert seen[0].get_xlim() == (150, 600)
+    assert seen[0].get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize("name", ["p.png", "p.svg", "p"])
+def test_a_known_ending_of_the_name_is_not_doubled(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in plots.hit_rate(some_rows(), 0.6, tmp_path / name)] == ["p.png", "p.svg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,54 @@ def test_plain_without_a_header_has_blocks_of_16(tmp_path: Path) -> None:
     assert (read(path, block_size=8).block_size, read(path, block_size=8).asked) == (8, 4)
 
 
+def test_the_block_size_that_a_header_states_stands(tmp_path: Path) -> None:
+    rows = [{"tenure_trace": 1, "block_size": 2}, {"timestamp": 0, "tokens": list(range(33))}]
+    path = lines(tmp_path / "p.jsonl", *rows)
+    assert read(path, block_size=2).asked == 16
+    with pytest.raises(TraceError, match=r"p\.jsonl: has blocks of 2 tokens, not 8: leave out --block-size"):
+        read(path, block_size=8)
+    silent = lines(tmp_path / "q.jsonl", {"tenure_trace": 1}, rows[1])
+    assert (read(silent).block_size, read(silent, block_size=8).block_size) == (16, 8)
+
+
+def test_null_means_absent(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("tenant", "session", "output", "duration", "hash_ids", "text"))
+    trace = read(lines(tmp_path / "p.jsonl", {"timestamp": 0, "tokens": [1], **nothing}))
+    assert (trace.tenants, trace.session.tolist(), trace.output.tolist()) == (("",), [-1], [0])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    rows = [{"tenure_trace": 1, "block_size": 2}, {"timestamp": 0, "tokens": [1, 2, 3]}]
+    path = lines(tmp_path / "p.jsonl", *rows)
+    path.write_bytes(pack(b"\xef\xbb\xbf" + path.read_bytes()))
+    assert (read(path).block_size, read(path).requests, read(path).skipped) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_pipe_is_read_once_and_kept(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = lines(tmp_path / "m.jsonl", *GOOD)
+    path.write_bytes(pack(path.read_bytes()))
+    read_end, write_end = os.pipe()
+    os.write(write_end, path.read_bytes())
+    os.close(write_end)
+    try:
+        assert paths_of(read(f"/dev/fd/{read_end}")) == paths_of(read(path))
+    finally:
+        os.close(read_end)
+
+
+def test_an_empty_file_is_empty_whatever_its_format(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"x\.jsonl: is empty"):
+        read(empty(tmp_path / "x.jsonl"), "mooncake")
+
+
+def test_a_gzip_file_cut_in_its_first_line_is_truncated(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(json.dumps(GOOD[0]).encode())[:-12])
+    with pytest.raises(TraceError, match=r"x\.jsonl\.gz: the compressed file is truncated"):
+        read(tmp_path / "x.jsonl.gz")
+
+
 def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_bytes(gzip.compress(json.dumps(mooncake(0, [1])).encode()))
     assert read(tmp_path / "m.jsonl").requests == 1
@@ -271,7 +320,7 @@ def test_a_gzip_file_cut_short(tmp_path: Path) -> None:
     rows = "".join(json.dumps(mooncake(t, [t])) + "\n" for t in range(5000))
     path = tmp_path / "m.jsonl.gz"
     path.write_bytes(gzip.compress(rows.encode())[:9000])
-    with pytest.raises(TraceError, match="compressed file is broken here") as caught:
+    with pytest.raises(TraceError, match="compressed file is truncated here") as caught:
         read(path)
     trace = read(path, skip_bad=True)
     assert trace.skipped in (1, 2)  # the cut, and perhaps the line it went through
@@ -349,7 +398,8 @@ def empty(path: Path) -> Path:
     [
         (lambda d: d / "none.jsonl", "cannot be read: No such file"),
         (lambda d: d, "no trace file in this folder"),
-        (lambda d: empty(d / "x.jsonl"), "no known trace format"),
+        (lambda d: empty(d / "x.jsonl"), r"x\.jsonl: is empty"),
+        (lambda d: empty(d / "x.json"), r"x\.json: is empty"),
         (lambda d: lines(d / "x.jsonl", {"a": 1}), "no known trace format"),
         (lambda d: lines(d / "x.json", "{", "}"), "missing required field `requests`"),
         (lambda d: [], "no trace file given"),

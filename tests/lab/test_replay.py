@@ -51,6 +51,7 @@ def test_the_gap_is_the_part_of_the_way_from_lru_to_the_optimum() -> None:
     assert half.optimum == 0.4
     assert compare(row("x", 0.1), row("lru", 0.2), row("optimum", 0.4)).gap_closed == pytest.approx(-0.5)
     assert compare(row("x", 0.4), row("lru", 0.4), row("optimum", 0.4)).gap_closed is None
+    assert compare(row("x", 0.3995), row("lru", 0.4), row("optimum", 0.4009)).gap_closed is None
 
 
 def test_jobs_change_nothing(trace: Trace) -> None:

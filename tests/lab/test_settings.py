@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tenure import _core
 from tenure.errors import ConfigError
 from tenure.lab.settings import POLICIES, capacities, policies, share, size_in_bytes
 
@@ -38,6 +39,10 @@ def test_capacities_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         capacities(text, distinct=2000)
     assert caught.value.numbers
+
+
+def test_policies_are_those_of_the_core() -> None:
+    assert (*POLICIES, "optimum") == _core.POLICIES
 
 
 def test_policies() -> None:

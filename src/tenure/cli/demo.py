@@ -12,7 +12,7 @@ import typer
 from tenure.cli import life, show, why
 from tenure.errors import ConfigError
 from tenure.lab import bounds, plots
-from tenure.lab.advice import advise
+from tenure.lab.advice import advise, waits
 from tenure.lab.explain import explain
 from tenure.lab.generate import generate
 from tenure.lab.replay import OPTIMUM, report, sweep
@@ -43,7 +43,7 @@ def command(
     (out / "rows.json").write_text(json.dumps(report(trace, rows), indent=1) + "\n", encoding="utf-8")
     screen.rule(f"Every policy, and the {OPTIMUM}", align="left")
     screen.print(show.table(rows))
-    for line in advise(rows, bounds.ceiling(trace)):
+    for line in (*waits(rows, trace.requests), *advise(rows, bounds.ceiling(trace))):
         screen.print(line)
     written = plots.hit_rate(rows, bounds.ceiling(trace), out / "hit-rate", f"Four tenants, {trace.requests:,} requests")
     screen.rule("One block's life", align="left")
@@ -51,7 +51,9 @@ def command(
         screen.print(line)
     screen.rule("One miss explained", align="left")
     told = explain(trace, sizes[1], chosen[0])
+    screen.print(why.assumed(told))
     screen.print(show.reasons(told.reasons))
+    screen.print(why.how_counted(told))
     for line in why.sentences(trace, told, told.worst()):
         screen.print(line)
     screen.rule("Written", align="left")

@@ -10,8 +10,9 @@ try:
 except ImportError:  # pragma: no cover - needs an install without the extra
     raise SystemExit("tenure: the command line needs more: pip install 'tenure[cli,lab]'") from None
 
-from typing import Any
+from typing import Annotated, Any
 
+from tenure import __version__
 from tenure.cli import demo, doctor, generate, life, plan, replay, why
 from tenure.errors import TenureError
 
@@ -33,11 +34,27 @@ class OneLineErrors(TyperGroup):
 app = typer.Typer(
     cls=OneLineErrors,
     name="tenure",
-    help="Decide how long KV-cache blocks live: replay traffic, plan memory, and see why a request missed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tenure {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decide how long KV-cache blocks live: replay traffic, plan memory, and see why a request missed."""
+
+
 app.command("replay")(replay.command)
 app.command("plan")(plan.command)
 app.command("generate")(generate.command)

@@ -23,7 +23,7 @@ class Overlap(str, Enum):
     off = "off"
 
 
-Traces = Annotated[list[Path], typer.Argument(help="Trace files, or folders of them.", metavar="TRACE...")]
+Traces = Annotated[list[Path], typer.Argument(help="Trace files, folders of them, or - for standard input.", metavar="TRACE...")]
 FormatName = Annotated[
     str | None, typer.Option("--format", help=f"Format of the traces: {', '.join(FORMATS)}. Found out if not given.")
 ]
@@ -31,7 +31,9 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count bad lines and g
 Interleave = Annotated[
     float | None, typer.Option(help="For sessions of one file each: file i begins at i times this many seconds.")
 ]
-BlockSize = Annotated[int | None, typer.Option(help="Tokens per block, where the trace does not say.")]
+BlockSize = Annotated[
+    int | None, typer.Option(help="Tokens per block, where the trace does not say; refused where it says otherwise.")
+]
 TokenizerFile = Annotated[str | None, typer.Option("--tokenizer", help="For traces of text: a tokenizer.json, or `bytes`.")]
 OverlapMode = Annotated[Overlap, typer.Option(help="on: requests overlap as in the trace; off: one is served after the other.")]
 Decode = Annotated[float, typer.Option(help="Seconds per generated token, where the trace has no duration.")]

@@ -9,6 +9,7 @@ import typer
 
 from tenure.cli import options, show
 from tenure.lab import bounds
+from tenure.lab.advice import frames
 from tenure.lab.plan import plan
 from tenure.lab.settings import policies, share, size_in_bytes
 
@@ -58,7 +59,7 @@ def command(
     for choice, need in zip(chosen, needs, strict=True):
         how = f"replayed; {need.low:,} are too few" if need.low < need.frames else "replayed"
         memory = f" = {_human(need.frames * each)} of {_human(each)} blocks" if each else ""
-        out.print(f"{choice.label}: {need.frames:,} frames{memory} for a hit rate of {hit_rate:.2%} ({how}).")
+        out.print(f"{choice.label}: {frames(need.frames)}{memory} for a hit rate of {hit_rate:.2%} ({how}).")
 
 
 def _human(size: float) -> str:

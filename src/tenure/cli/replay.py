@@ -12,7 +12,7 @@ import typer
 from tenure.cli import options, show
 from tenure.errors import ConfigError
 from tenure.lab import bounds, plots
-from tenure.lab.advice import advise
+from tenure.lab.advice import advise, waits
 from tenure.lab.replay import BASELINE, OPTIMUM, report, sweep
 from tenure.lab.settings import capacities, policies
 
@@ -28,7 +28,10 @@ def command(
     as_json: options.AsJson = False,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Write the plot to PLOT.png and PLOT.svg.", show_default="hit-rate; none with --json"),
+        typer.Option(
+            help="Write the plot to PLOT.png and PLOT.svg (PLOT with or without such an ending).",
+            show_default="hit-rate; none with --json",
+        ),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Write no plot.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Replays at a time.")] = 1,
@@ -64,7 +67,7 @@ def command(
     out.print()
     out.print(show.table(rows))
     out.print()
-    for line in advise(rows, bounds.ceiling(trace)):
+    for line in (*waits(rows, trace.requests), *advise(rows, bounds.ceiling(trace))):
         out.print(line)
     if written:
         out.print(f"Plot: {', '.join(map(str, written))}")

@@ -57,7 +57,7 @@ def table(rows: Sequence[Row]) -> Table:
             row.policy,
             f"{row.hit_rate:.2%}",
             "" if row.optimum is None else f"{row.optimum:.2%}",
-            "-" if row.gap_closed is None else f"{row.gap_closed:.0%}",
+            "-" if row.gap_closed is None else f"{row.gap_closed:.0%}".replace("-0%", "0%"),
             f"{row.tokens_saved:,}",
             f"{row.evictions:,}",
             f"{row.seconds:.2f}",

@@ -9,6 +9,7 @@ import typer
 
 from tenure.cli import options, show
 from tenure.errors import ConfigError
+from tenure.lab.advice import frames
 from tenure.lab.explain import Explained, Look, explain, last_asked
 from tenure.lab.settings import capacities, policies
 from tenure.lab.trace import Trace
@@ -44,7 +45,7 @@ def command(
                     "request": {
                         "number": look.request,
                         "arrival": look.arrival,
-                        "tenant": look.tenant,
+                        "tenant": look.tenant if _has_tenants(trace) else None,
                         "asked": look.asked,
                         "found": look.found,
                         "reason": look.why.reason.value,
@@ -58,39 +59,64 @@ def command(
         return
     out = show.console()
     out.print(show.headline(trace))
+    out.print(assumed(told))
     out.print()
     out.print(show.reasons(told.reasons))
+    out.print(how_counted(told))
     out.print()
     for line in sentences(trace, told, look):
         out.print(line)
 
 
+def assumed(told: Explained) -> str:
+    """The pool that the reasons are about."""
+    return f"Assumed: policy {told.policy}, {frames(told.frames)}, one request after the other."
+
+
+def how_counted(told: Explained) -> str:
+    """What a row of the reasons counts."""
+    cut = any(look.why.reason is Reason.HIT and look.missed for look in told.looks)
+    return (
+        "A request counts once, under the reason of its first full block that was not cached, even if it found all before it; "
+        f"`hit` counts only requests that found every full block{', or all that the pool holds of a longer one' if cut else ''}."
+    )
+
+
 def sentences(trace: Trace, told: Explained, look: Look) -> list[str]:
     """One look-up in plain words."""
+    tenants = _has_tenants(trace)
     text = [
-        f"Request {look.request} came at {look.arrival:.3f} s for tenant {look.tenant!r} with {look.asked:,} tokens in "
-        f"full blocks; {look.found:,} were found."
+        f"Request {look.request} came at {look.arrival:.3f} s{f' for tenant {look.tenant!r}' if tenants else ''} with "
+        f"{look.asked:,} tokens in full blocks; {look.found:,} were found."
     ]
     why, before = look.why, last_asked(trace, look.request, look.why.at)
     if why.reason is Reason.HIT:
-        text.append("Everything that fills a block was there.")
+        text.append(
+            f"What the pool can hold of it was there: it is longer than {frames(told.frames)}."
+            if look.missed
+            else "Everything that fills a block was there."
+        )
         return text
     seen = f" Request {before} had asked for it at {trace.arrival[before]:.3f} s." if before is not None else ""
     if why.reason is Reason.EVICTED and why.when is not None:
         text.append(
             f"The block at token {why.at:,} had been there.{seen} {why.policy} evicted it at {why.when:.3f} s, "
-            f"{look.arrival - why.when:.3f} s too early, to make room for tenant {why.tenant!r}: {look.missed:,} "
-            f"tokens have to be computed again. More than {told.frames:,} frames, or another policy, would help."
+            f"{look.arrival - why.when:.3f} s too early, to make room{f' for tenant {why.tenant!r}' if tenants else ''}: "
+            f"{look.missed:,} tokens have to be computed again. More than {frames(told.frames)}, or another policy, would help."
         )
     elif why.reason is Reason.DIVERGED:
         text.append(
             f"From token {why.at:,} on the prompt differs from everything cached: those tokens are new. "
             "No policy would help; a stable order of the prompt's parts might."
         )
-    elif why.reason is Reason.NEVER_SEEN:
+    elif why.reason is Reason.NEVER_SEEN and before is None:
         text.append(f"Nobody had asked for the block at token {why.at:,} before. No policy would help.")
     elif why.reason is Reason.TOO_SHORT:
         text.append(f"The prompt does not fill one block of {trace.block_size} tokens.")
     else:
         text.append(f"The look-up ended because: {why}.{seen}")
     return text
+
+
+def _has_tenants(trace: Trace) -> bool:
+    return any(trace.tenants)

@@ -71,7 +71,8 @@ class Explained:
 def explain(trace: Trace, frames: int, policy: PolicyChoice) -> Explained:
     """Serve the trace one request after the other in a pool of `frames`; places are in tokens, to the block.
 
-    A request longer than the pool keeps what fits. Raises ConfigError as BlockManager does.
+    A request longer than the pool keeps what fits; one without a full block is too short.
+    Raises ConfigError as BlockManager does.
     """
     now = 0.0
     kv = BlockManager(
@@ -89,6 +90,9 @@ def explain(trace: Trace, frames: int, policy: PolicyChoice) -> Explained:
         now = float(trace.arrival[request])
         path = trace.path(request)
         identity = who[trace.tenant[request]]
+        if not len(path):
+            looks.append(Look(request, now, identity.tenant, 0, 0, Why(Reason.TOO_SHORT, 0)))
+            continue
         with kv.sequence(_tokens(path[:frames]), identity, written=True) as sequence:
             found, why = sequence.hit_tokens, sequence.why
         unit = trace.block_size

@@ -4,12 +4,13 @@ call it. It needs matplotlib (extra `lab`) and writes only the files it returns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tenure.errors import ConfigError
-from tenure.lab.replay import Row
+from tenure.lab.replay import OPTIMUM, Row
 
 _COLOURS = (
     "#0072b2",
@@ -24,10 +25,15 @@ _COLOURS = (
     "#e31a1c",
 )
 _MARKERS = "osD^vPX*<>"
+_SUFFIXES = (".png", ".svg")
+_SAME = 5e-5  # hit rates nearer than this are one point, in the plot as in the table
 
 
 def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str = "") -> list[Path]:
-    """Write `stem`.png and `stem`.svg; returns both paths. Raises ConfigError without matplotlib or without rows."""
+    """Write `stem`.png and `stem`.svg (`stem` may end in either); returns both paths. Curves that coincide are one line.
+
+    Raises ConfigError without matplotlib or without rows.
+    """
     if not rows:
         raise ConfigError("nothing to plot: no rows", rows=0)
     plt = _pyplot()
@@ -35,11 +41,13 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
         figure, axes = plt.subplots(figsize=(8.0, 4.8), layout="constrained")
         sizes = sorted({row.capacity for row in rows})
         best = {row.capacity: row.optimum for row in rows if row.optimum is not None}
+        curves = _curves(rows, best)
         axes.axhline(
             100 * ceiling,
             color="#444444",
             linestyle=(0, (6, 4)),
             linewidth=1.2,
+            zorder=4,  # over a line that reaches it
             label=f"ceiling, no limit ({ceiling:.1%})",
         )
         if best:
@@ -50,13 +58,15 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
                 linewidth=1.8,
                 marker=".",
                 markersize=9,
-                label="optimum",
+                label=textwrap.fill(" = ".join(["optimum", *curves.pop(OPTIMUM, [])]), 26),
             )
-        for index, policy in enumerate(dict.fromkeys(row.policy for row in rows)):
+        order = list(dict.fromkeys(row.policy for row in rows))
+        for policy, same in curves.items():
+            index = order.index(policy)
             line = sorted((row.capacity, 100 * row.hit_rate) for row in rows if row.policy == policy)
             axes.plot(
                 *zip(*line, strict=True),
-                label=policy,
+                label=textwrap.fill(" = ".join([policy, *same]), 26),
                 color=_COLOURS[index % len(_COLOURS)],
                 linewidth=1.5,
                 marker=_MARKERS[index % len(_MARKERS)],
@@ -64,19 +74,39 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
             )
         _dress(axes, sizes, title)
         lowest = 100 * min(row.hit_rate for row in rows)
-        axes.set_ylim(bottom=0 if lowest < 50 * ceiling else 10 * math.floor((lowest - 5) / 10))
+        axes.set_ylim(bottom=0 if lowest < 50 * ceiling else max(0, 10 * math.floor((lowest - 5) / 10)))
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         stem = Path(stem)
+        if stem.suffix in _SUFFIXES:
+            stem = stem.with_suffix("")
         stem.parent.mkdir(parents=True, exist_ok=True)
-        paths = [stem.with_name(stem.name + suffix) for suffix in (".png", ".svg")]
+        paths = [stem.with_name(stem.name + suffix) for suffix in _SUFFIXES]
         figure.savefig(paths[0], dpi=150, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None})
         plt.close(figure)
     return paths
 
 
+def _curves(rows: Sequence[Row], best: Mapping[int, float]) -> dict[str, list[str]]:
+    """The curves to draw, each with the policies that lie exactly under it; the optimum is one of them if known."""
+    rates: dict[str, dict[int, float]] = {OPTIMUM: dict(best)} if best else {}
+    for row in rows:
+        rates.setdefault(row.policy, {})[row.capacity] = row.hit_rate
+    curves: dict[str, list[str]] = {}
+    for policy, line in rates.items():
+        for drawn in curves:
+            if rates[drawn].keys() == line.keys() and all(abs(rates[drawn][size] - line[size]) < _SAME for size in line):
+                curves[drawn].append(policy)
+                break
+        else:
+            curves[policy] = []
+    return curves
+
+
 def _dress(axes: Any, sizes: list[int], title: str) -> None:
     axes.set_xscale("log")
+    if len(sizes) == 1:
+        axes.set_xlim(sizes[0] / 2, sizes[0] * 2)
     shown = sizes if len(sizes) <= 10 else sizes[:: -(-len(sizes) // 10)]
     axes.set_xticks(shown, [_short(size) for size in shown])
     axes.minorticks_off()

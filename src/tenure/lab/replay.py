@@ -15,6 +15,7 @@ from tenure.lab.trace import Trace
 
 OPTIMUM = "optimum"
 BASELINE = "lru"
+LEAST_GAP = 0.001  # between LRU and the optimum; a part of less says nothing
 Watch = Callable[[str, int, int], object]  # policy, capacity, requests done
 
 
@@ -22,8 +23,8 @@ Watch = Callable[[str, int, int], object]  # policy, capacity, requests done
 class Row:
     """One policy at one capacity. `hit_rate`: blocks found / blocks asked; `optimum`: that of the farthest-ahead leaf.
 
-    `gap_closed`: (hit_rate - LRU) / (optimum - LRU), None where LRU is already the optimum. `tokens_saved`: prefill
-    spared. `waited`: requests that had to wait for frames. `seconds`: what the replay took.
+    `gap_closed`: (hit_rate - LRU) / (optimum - LRU), None where that gap is under 0.1 points (`LEAST_GAP`). `tokens_saved`:
+    prefill spared. `waited`: requests that had to wait for frames. `seconds`: what the replay took.
     """
 
     policy: str
@@ -129,7 +130,7 @@ def sweep(
 def compare(row: Row, lru: Row, optimum: Row) -> Row:
     """The row with the optimum beside it and the part of the gap between LRU and the optimum that it closes."""
     gap = optimum.hit_rate - lru.hit_rate
-    closed = (row.hit_rate - lru.hit_rate) / gap if gap > 1e-9 else None
+    closed = (row.hit_rate - lru.hit_rate) / gap if gap >= LEAST_GAP else None
     return replace(row, optimum=optimum.hit_rate, gap_closed=closed)
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from tenure import _core
 from tenure.errors import ConfigError
 
-# Known to the core; "optimum" is there too, but only a replay can use it.
-POLICIES = ("lru", "lfu", "fifo", "slru", "s3fifo", "arc", "gdsf", "cost", "priority", "hazard")
+# All that the core has; "optimum" needs the future, and only a replay can use it.
+POLICIES = tuple(name for name in _core.POLICIES if name != "optimum")
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _BYTES = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _MOST = 2**31 - 1

@@ -12,7 +12,7 @@ from tenure.errors import ConfigError, TraceError
 from tenure.lab.builder import Builder, Timing
 from tenure.lab.readers.agent_text import AgentText
 from tenure.lab.readers.bailian import Bailian
-from tenure.lab.readers.base import MALFORMED, Format, Problems, Source
+from tenure.lab.readers.base import MALFORMED, STDIN, Format, Problems, Source
 from tenure.lab.readers.lmcache import LMCacheLookups
 from tenure.lab.readers.mooncake import Mooncake
 from tenure.lab.readers.plain import Plain
@@ -37,10 +37,11 @@ def read(
     timing: Timing | None = None,
     on_bad: Callable[[TraceError], None] | None = None,
 ) -> Trace:
-    """Read trace files (a folder stands for the files in it, by name) into one Trace.
+    """Read trace files (a folder stands for the files in it, by name; "-" for standard input) into one Trace.
 
     format: a name from FORMATS; None: found out for each file. interleave: file i begins at i * interleave seconds.
-    block_size: tokens per block where the trace does not say. tokenizer: a tokenizer file for traces of text.
+    block_size: tokens per block where the trace does not say (where it says otherwise: TraceError).
+    tokenizer: a tokenizer file for traces of text.
     skip_bad: count bad lines in `Trace.skipped` (and tell `on_bad`) instead of raising at the first.
     Raises TraceError (file and line in message and `.numbers`) and ConfigError (unknown format, tokenizer, sizes).
     """
@@ -55,12 +56,18 @@ def read(
     files = _files([paths] if isinstance(paths, str | Path) else paths)
     for path in files:
         source = Source(path, problems, block_size=block_size, tokenizer=tokenizer)
+        if not (format and skip_bad):
+            source.check()
         reader = (FORMATS[format] if format else sniff(source))()
-        builder.file(str(path), reader.tokens_per_block(source))
+        builder.file(source.name, reader.tokens_per_block(source))
         shared = reader.name if reader.shares_ids else None
         for request in reader.requests(source):
             builder.add(request, shared)
-    name = files[0].name if len(files) == 1 else f"{files[0].parent.name or files[0].name} ({len(files)} files)"
+    name = (
+        (files[0].name if files[0] != STDIN else "<stdin>")
+        if len(files) == 1
+        else f"{files[0].parent.name or files[0].name} ({len(files)} files)"
+    )
     return builder.build(name, interleave, lambda: problems.count)
 
 
@@ -73,8 +80,8 @@ def sniff(source: Source) -> type[Format]:
     if source.path.name.endswith((".json", ".json.gz")):  # a document over many lines, or a broken one
         return Weka
     raise TraceError(
-        f"{source.path}:1: no known trace format (known: {', '.join(FORMATS)}); name it with --format",
-        file=str(source.path),
+        f"{source.name}:1: no known trace format (known: {', '.join(FORMATS)}); name it with --format",
+        file=source.name,
         line=1,
     )
 
@@ -89,7 +96,7 @@ def _fields(raw: bytes) -> dict[str, Any] | None:
 def _files(paths: Iterable[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
+        if path != STDIN and path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_SUFFIXES))
             if not inside:
                 raise TraceError(f"{path}: no trace file in this folder ({', '.join(_SUFFIXES)})", file=str(path), line=0)

@@ -4,12 +4,14 @@ beside it derive from `LineFormat` or `Format`. A bad line is never half used.""
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import msgspec
 import numpy as np
@@ -22,6 +24,8 @@ from tenure.lab.ids import Ints
 Fields = Mapping[str, Any]
 MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
+STDIN = Path("-")
+_BOM = b"\xef\xbb\xbf"
 
 
 class BadLineError(Exception):
@@ -60,17 +64,60 @@ class Source:
     tokenizer: str | Path | None = None
     _tokenize: text.Tokenize | None = None
     _large: dict[int, int] = field(default_factory=dict)
+    _kept: bytes | None = None  # what came through a pipe, which can be read only once
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return "<stdin>" if self.path == STDIN else str(self.path)
 
     def open(self) -> Iterator[bytes]:
-        """The file's lines as bytes, unzipped where it is gzip. Raises TraceError when it cannot be opened."""
-        try:
-            raw = self.path.open("rb")
-        except OSError as problem:
-            raise TraceError(f"{self.path}: cannot be read: {problem.strerror or problem}", file=str(self.path), line=0) from None
-        with raw:
+        """The file's lines as bytes, unzipped where it is gzip, without a byte order mark. Raises TraceError when it
+        cannot be opened."""
+        with self._begin() as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            yield from gzip.GzipFile(fileobj=raw) if packed else raw
+            lines = iter(gzip.GzipFile(fileobj=raw) if packed else raw)
+            for first in lines:
+                yield first.removeprefix(_BOM)
+                break
+            yield from lines
+
+    def _begin(self) -> BinaryIO:
+        """The file from its first byte, however often; a pipe is read into memory."""
+        if self._kept is None:
+            try:
+                if self.path != STDIN:
+                    raw = self.path.open("rb")
+                    if raw.seekable():
+                        return raw
+                    with raw:
+                        self._kept = raw.read()
+                else:
+                    self._kept = sys.stdin.buffer.read()
+            except OSError as problem:
+                raise TraceError(f"{self.name}: cannot be read: {problem.strerror or problem}", file=self.name, line=0) from None
+        return io.BytesIO(self._kept)
+
+    def check(self) -> None:
+        """TraceError for a file without a line: an empty one, or a gzip file cut short before the first line's end."""
+        try:
+            if not any(line.strip() for line in self.open()):
+                raise TraceError(f"{self.name}: is empty", file=self.name, line=0)
+        except BROKEN as problem:
+            raise TraceError(f"{self.name}: the compressed file {_broken(problem)}", file=self.name, line=1) from None
+
+    def states(self, block_size: int) -> int:
+        """Take the block size that the file states; TraceError when the caller named another."""
+        if self.block_size not in (None, block_size):
+            raise TraceError(
+                f"{self.name}: has blocks of {block_size} tokens, not {self.block_size}: leave out --block-size",
+                file=self.name,
+                line=1,
+                block_size=block_size,
+            )
+        self.block_size = block_size
+        return block_size
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """(line number from 1, line) for every line that is not blank; a broken gzip stream is one bad line."""
@@ -80,14 +127,14 @@ class Source:
                 if line.strip():
                     yield number, line.rstrip()
         except BROKEN as problem:
-            self.bad(number + 1, f"the compressed file is broken here: {problem}")
+            self.bad(number + 1, f"the compressed file {_broken(problem, ' here')}")
 
     def whole(self) -> bytes | None:
         """The file as one piece; None (and reported) when its gzip stream is broken."""
         try:
             return b"".join(self.open())
         except BROKEN as problem:
-            self.bad(1, f"the compressed file is broken: {problem}")
+            self.bad(1, f"the compressed file {_broken(problem)}")
             return None
 
     def peek(self, count: int = 1) -> list[bytes]:
@@ -105,7 +152,7 @@ class Source:
 
     def bad(self, line: int, reason: str, **numbers: Any) -> None:
         """Report a bad line of this file."""
-        self.problems.bad(str(self.path), line, reason, **numbers)
+        self.problems.bad(self.name, line, reason, **numbers)
 
     def tokens(self, words: str) -> Ints:
         """Tokenise with the tokenizer the caller named; ConfigError when none was."""
@@ -123,6 +170,10 @@ class Source:
             small = 2**63
             large = self._large
             return np.array([v if v < small else large.setdefault(v, -1 - len(large)) for v in values], dtype=np.int64)
+
+
+def _broken(problem: Exception, where: str = "") -> str:
+    return f"is truncated{where}" if isinstance(problem, EOFError) else f"is broken{where}: {problem}"
 
 
 class Format(ABC):

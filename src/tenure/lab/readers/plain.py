@@ -1,5 +1,5 @@
 """Tenure's own JSONL: `{"timestamp", "tokens" | "hash_ids" | "text", "tenant"?, "session"?, "output"?}`, seconds.
-The generator writes it. A first line with `tenure_trace` holds the parameters and the block size."""
+The generator writes it. A first line with `tenure_trace` holds the parameters and may state the block size."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Header(msgspec.Struct):
     """The optional first line."""
 
     tenure_trace: int
-    block_size: Annotated[int, msgspec.Meta(ge=1)] = 16
+    block_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class Row(msgspec.Struct):
-    """A line. `timestamp` and `duration` in seconds, `output` in tokens; exactly one of tokens, hash_ids, text."""
+    """A line. `timestamp` and `duration` in seconds, `output` in tokens; exactly one of tokens, hash_ids, text; null: absent."""
 
     timestamp: float
     tokens: list[TokenId] | None = None
     hash_ids: list[int] | None = None
     text: str | None = None
-    tenant: str = ""
+    tenant: str | None = None
     session: str | int | None = None
-    output: Count = 0
+    output: Count | None = None
     input_length: Count | None = None
     duration: Annotated[float, msgspec.Meta(ge=0, lt=1e12)] | None = None
 
@@ -52,12 +52,13 @@ class Plain(LineFormat):
         return "tenure_trace" in fields or ("timestamp" in fields and bool({"tokens", "text"} & fields.keys()))
 
     def tokens_per_block(self, source: Source) -> int:
-        """What the caller said, else what the header says, else 16."""
-        if source.block_size is None:
-            source.block_size = self.block_size
-            for raw in source.peek():
-                with contextlib.suppress(*MALFORMED):
-                    source.block_size = msgspec.json.decode(raw, type=Header).block_size
+        """What the header states (TraceError when the caller says otherwise), else what the caller said, else 16."""
+        for raw in source.peek():
+            with contextlib.suppress(*MALFORMED):
+                header = msgspec.json.decode(raw, type=Header)
+                if header.block_size is not None:
+                    return source.states(header.block_size)
+        source.block_size = source.block_size or self.block_size
         return source.block_size
 
     def skips(self, line: int, raw: bytes, source: Source) -> bool:
@@ -72,15 +73,15 @@ class Plain(LineFormat):
         session = None if row.session is None else str(row.session)
         if row.hash_ids is not None:
             keys = source.ids(row.hash_ids)
-            length = len(keys) * self.tokens_per_block(source) if row.input_length is None else row.input_length
+            length = len(keys) * (source.block_size or self.block_size) if row.input_length is None else row.input_length
             return Request(
                 line=line,
                 arrival=seconds(row.timestamp),
                 keys=keys,
-                output=row.output,
+                output=row.output or 0,
                 input_tokens=length,
                 duration=row.duration,
-                tenant=row.tenant,
+                tenant=row.tenant or "",
                 session=session,
             )
         keys = source.tokens(row.text) if row.text is not None else np.array(row.tokens, dtype=np.int64)
@@ -89,9 +90,9 @@ class Plain(LineFormat):
             arrival=seconds(row.timestamp),
             keys=keys,
             kind="tokens",
-            output=row.output,
+            output=row.output or 0,
             input_tokens=len(keys),
             duration=row.duration,
-            tenant=row.tenant,
+            tenant=row.tenant or "",
             session=session,
         )

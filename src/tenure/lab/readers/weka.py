@@ -9,7 +9,6 @@ from typing import Annotated
 
 import msgspec
 
-from tenure.errors import TraceError
 from tenure.lab.builder import Request
 from tenure.lab.readers.base import MALFORMED, BadLineError, Fields, Format, Source, check_length, seconds
 from tenure.lab.readers.mooncake import Count
@@ -56,16 +55,7 @@ class Weka(Format):
         """What the document says; TraceError when the caller says otherwise."""
         self._document = source.whole()
         self._session = self._decode(source)
-        said = self._session.block_size if self._session else source.block_size or self.block_size
-        if source.block_size not in (None, said):
-            raise TraceError(
-                f"{source.path}: has blocks of {said} tokens, not {source.block_size}",
-                file=str(source.path),
-                line=1,
-                block_size=said,
-            )
-        source.block_size = said
-        return said
+        return source.states(self._session.block_size if self._session else source.block_size or self.block_size)
 
     def requests(self, source: Source) -> Iterator[Request]:
         """The session's requests by time; a bad one is named by its place in the document."""
