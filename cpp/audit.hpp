@@ -29,6 +29,7 @@ inline void Pool::check() const {
   }
   for (const Lease& lease : leases) {
     if (!lease.alive) continue;
+    live[lease.root]++;
     for (u32 id = lease.block; id != NONE; id = store.blocks[id].parent) (lease.kind == LeaseKind::Lookup ? holds : pins)[id]++;
   }
 
@@ -89,7 +90,7 @@ inline void Pool::check() const {
   if (guaranteed > options.frames) fail("frames promised beyond the pool", double(guaranteed), options.frames);
   same("pinned frames", pinned, double(pinned_all));
   for (u32 r = 0; r < tree.roots.size(); ++r)
-    same("blocks and sequences of root " + std::to_string(r), tree.roots[r].live, live[r]);
+    same("blocks, sequences and leases of root " + std::to_string(r), tree.roots[r].live, live[r]);
 }
 
 inline std::vector<u32> Pool::order(u32 tenant, double now) {

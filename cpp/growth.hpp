@@ -135,6 +135,8 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
     std::memcpy(store.tokens_of(target), store.tokens_of(tail), offset * sizeof(u32));
     extras_.retain(b.extra = store.blocks[tail].extra);
     hold(tail);
+    depart(seq);
+    touch(seq, u32(seq.blocks.size()) - 1, tail);
     seq.blocks.back() = target;
     unrefer(tail);
     seq.copies.push_back({tail, target, offset});
@@ -200,9 +202,15 @@ inline u64 Pool::fork(u64 handle, double now) {
   return handle_of(index, child.generation, false);
 }
 
+// Touches of this sequence follow: its policy is told of the request as a whole.
+inline void Pool::depart(const Sequence& seq) {
+  Policy& policy = *tenants[seq.tenant].policy;
+  if (policy.wants_visits) policy.depart(seq.visit, seq.output, seq.sealed);
+}
+
 inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
   Block& b = store.blocks[id];
-  if (!(b.flags & IN_TREE)) return;
+  if (!(b.flags & IN_TREE) || dead(b)) return;
   Slot& s = store.device.slots[id];
   const u64 before = s.stamp;
   s.stamp = ++stamp_;
@@ -235,7 +243,7 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
 
 // Gives back the blocks from position `from` on, the last first.
 inline void Pool::give_back(Sequence& seq, u32 from) {
-  if (Policy& policy = *tenants[seq.tenant].policy; policy.wants_visits) policy.depart(seq.visit, seq.output, seq.sealed);
+  depart(seq);
   for (u32 i = u32(seq.blocks.size()); i-- > from;) {
     touch(seq, i, seq.tree_block(i));
     if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);

@@ -179,6 +179,7 @@ class Pool {
   void vanish(u32 id, Step event, Reason reason, u32 asker);
   void vanish_tree(u32 id, Reason reason);
   u32 take_block(u32 root, u32 tenant);
+  void depart(const Sequence& seq);
   void touch(const Sequence& seq, u32 i, u32 id);
   void evict(u32 count, u32 asker, bool own_only);
   void make_room(u32 tenant, u32 fresh);

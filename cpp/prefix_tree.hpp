@@ -15,7 +15,7 @@ struct Root {
   u32 space = NONE;  // the namespace it belongs (or belonged) to
   u32 tenant = 0;
   u32 first_child = NONE;
-  u32 live = 0;                              // blocks that name this root
+  u32 live = 0;                              // blocks, sequences and leases that name this root
   u32 cursor = NONE, cursor_generation = 0;  // where dismantling goes on
   u32 leases = 0;                            // leases on its blocks
   u32 place = NONE;                          // in the list of dead roots

@@ -51,6 +51,7 @@ inline u64 Pool::new_lease(Lease&& lease) {
   lease.alive = true;
   place_lease(lease, true);
   tree.roots[lease.root].leases++;
+  tree.roots[lease.root].live++;  // even one without a block keeps its root from being used again
   const Agenda::Due due{lease.deadline, index, lease.generation};
   leases[index] = std::move(lease);
   if (due.when < FOR_EVER) lease_deadlines_.add(due, [this](const Agenda::Due& d) { return lease_in_force(d); });
@@ -64,6 +65,7 @@ inline void Pool::drop_lease(u32 index) {
   if (lease.kind == LeaseKind::Anchor) anchors_.erase(anchor_name(lease.tenant, lease.owner));
   place_lease(lease, false);
   tree.roots[lease.root].leases--;
+  if (--tree.roots[lease.root].live == 0) reap(lease.root);
   spare_leases_.push_back(index);
 }
 
