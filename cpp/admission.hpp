@@ -112,7 +112,8 @@ inline Why Pool::explain(u32 root, u32 matched, const u32* tokens, u64 count, co
   }
   const u32 key = extra.empty() ? 0 : extra[matched];
   if (matched == 0) {
-    if (space.previous != NONE && tree.find(space.previous, NONE, key, tokens, [&] { return chain; }) != NONE) {
+    const u32 old = space.previous == NONE ? NONE : tree.find(space.previous, NONE, key, tokens, [&] { return chain; });
+    if (old != NONE && store.blocks[old].depth == 0) {  // what was cut off from its parent hangs there too
       why.reason = Reason::Invalidated;
       return why;
     }

@@ -47,7 +47,7 @@ inline void Pool::set_policy(const PolicyMaker& maker, u8 index, const std::map<
     if (store.blocks[id].flags & ENTERED) known.push_back(id);
   }
   std::stable_sort(known.begin(), known.end(),
-            [this](u32 a, u32 b) { return store.device.slots[a].stamp < store.device.slots[b].stamp; });
+                   [this](u32 a, u32 b) { return store.device.slots[a].stamp < store.device.slots[b].stamp; });
   for (u32 t = 0; t < tenants.size(); ++t) tenants[t].policy->depart(Visit{}, 0, 1);
   for (u32 id : known) {
     const Block& b = store.blocks[id];

@@ -74,6 +74,8 @@ class Retention(Lookup):
     def keep(self, chain: Chain) -> None:
         """At release: protection for a time, and the session's anchor moves on to its newest prefix, if the budgets allow it."""
         wishes = chain.wishes
+        if chain.root.dead:
+            return
         path: list[Node] = []
         for i in range(len(chain.tokens) // self.options.block_size):
             node = chain.in_tree(i)
@@ -96,6 +98,13 @@ class Retention(Lookup):
             self.refused_leases += 1
             return False
         self.add(Claim(kind, path, chain.root, chain.root.tenant, self.now + seconds, chain.wishes.session))
+        return True
+
+    def forget(self, claim: Claim) -> bool:
+        """Ends one lease; False when it had ended."""
+        if claim not in self.claims:
+            return False
+        self.end(lambda other: other is claim)
         return True
 
     # -- invalidation
