@@ -163,8 +163,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   constexpr u32 WIDTH = 64;  // children of one block that partial reuse looks at
   if (count == 0) throw Error(Kind::Token, "the prompt is empty: a sequence starts with at least one token", {{"tokens", 0}});
   check_count(count);
-  if (sequences.size() - spare_sequences_.size() >= 0xFFFFFF)
-    throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
+  check_places();
   tick(now);
   const u32 size = options.block_size, root = spaces_[space].root, tenant = spaces_[space].tenant;
   request.max_hit = request.most_hit(count);
@@ -192,14 +191,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   }
 
   // Commit: nothing below can fail.
-  u32 index;
-  if (spare_sequences_.empty()) {
-    index = u32(sequences.size());
-    sequences.emplace_back();
-  } else {
-    index = spare_sequences_.back();
-    spare_sequences_.pop_back();
-  }
+  const u32 index = place(sequences, spare_sequences_);
   Sequence& seq = sequences[index];
   seq.alive = true;
   seq.space = space;

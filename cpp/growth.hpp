@@ -175,18 +175,10 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
 
 inline u64 Pool::fork(u64 handle, double now) {
   sequence(handle);
-  if (sequences.size() - spare_sequences_.size() >= 0xFFFFFF)
-    throw Error(Kind::Capacity, "16777215 sequences are open: release some first");
+  check_places();
   tick(now);
   Sequence& parent = sequence(handle);
-  u32 index;
-  if (spare_sequences_.empty()) {
-    index = u32(sequences.size());
-    sequences.emplace_back();
-  } else {
-    index = spare_sequences_.back();
-    spare_sequences_.pop_back();
-  }
+  const u32 index = place(sequences, spare_sequences_);
   Sequence& child = sequences[index];
   const u32 generation = child.generation;
   child = parent;

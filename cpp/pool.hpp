@@ -18,6 +18,8 @@
 
 namespace tenure {
 
+inline constexpr std::size_t MOST_PLACES = 0xFFFFFF;  // of sequences, and of leases: what a handle can name
+
 using PolicyMaker = std::function<std::unique_ptr<Policy>(const PolicyContext&)>;
 
 class Pool {
@@ -105,6 +107,22 @@ class Pool {
     u64 salt;
     float rebuild;
   };
+
+  // A place that is spare, or a new one at the end.
+  template <class Places>
+  static u32 place(Places& places, std::vector<u32>& spare) {
+    if (spare.empty()) {
+      places.emplace_back();
+      return u32(places.size() - 1);
+    }
+    const u32 index = spare.back();
+    spare.pop_back();
+    return index;
+  }
+  void check_places() const {
+    if (sequences.size() - spare_sequences_.size() >= MOST_PLACES)
+      throw Error(Kind::Capacity, std::to_string(MOST_PLACES) + " sequences are open: release some first");
+  }
 
   // primitives
   bool lease_in_force(const Agenda::Due& due) const {

@@ -4,8 +4,6 @@
 
 namespace tenure {
 
-inline constexpr std::size_t MOST_LEASES = 0xFFFFFF;
-
 inline std::string anchor_name(u32 tenant, const std::string& session) { return std::to_string(tenant) + ":" + session; }
 
 // Frames that a pin on this path would newly pin; `newly_busy`: of those, the ones that could be evicted until now.
@@ -39,14 +37,7 @@ inline void Pool::place_lease(Lease& lease, bool place) {
 }
 
 inline u64 Pool::new_lease(Lease&& lease) {
-  u32 index;
-  if (spare_leases_.empty()) {
-    index = u32(leases.size());
-    leases.emplace_back();
-  } else {
-    index = spare_leases_.back();
-    spare_leases_.pop_back();
-  }
+  const u32 index = place(leases, spare_leases_);
   lease.generation = leases[index].generation;
   lease.alive = true;
   place_lease(lease, true);
@@ -77,9 +68,9 @@ inline u64 Pool::lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, 
   drop_extras(extra);
   const u32 tenant = spaces_[space].tenant;
   Lease lease{0, true, kind, found.matched ? found_.back() : NONE, spaces_[space].root, tenant, found.matched, now_ + ttl, owner};
-  if (leases.size() - spare_leases_.size() >= MOST_LEASES)
-    throw Error(Kind::Budget, std::to_string(MOST_LEASES) + " leases are open: release some first",
-                {{"leases", double(MOST_LEASES)}});
+  if (leases.size() - spare_leases_.size() >= MOST_PLACES)
+    throw Error(Kind::Budget, std::to_string(MOST_PLACES) + " leases are open: release some first",
+                {{"leases", double(MOST_PLACES)}});
   if (lease.block != NONE) {
     u32 busy = 0;
     const u32 pins = pins_needed(lease.block, busy);
@@ -133,7 +124,7 @@ inline void Pool::keep_after_release(Sequence& seq) {
   }
   const auto keep = [&](LeaseKind kind, double seconds) -> bool {
     u32 busy = 0;
-    if (path == NONE || leases.size() - spare_leases_.size() >= MOST_LEASES ||
+    if (path == NONE || leases.size() - spare_leases_.size() >= MOST_PLACES ||
         !within_budget(seq.tenant, pins_needed(path, busy))) {
       refused_leases++;
       return false;
@@ -194,14 +185,7 @@ inline void Pool::invalidate(u32 s, double now) {
   tick(now);
   Space& space = spaces_[s];
   const u32 old = space.root;
-  u32 fresh;
-  if (spare_roots_.empty()) {
-    fresh = u32(tree.roots.size());
-    tree.roots.emplace_back();
-  } else {
-    fresh = spare_roots_.back();
-    spare_roots_.pop_back();
-  }
+  const u32 fresh = place(tree.roots, spare_roots_);
   tree.roots[fresh] = Root{mix(space.salt + ++stamp_), s, space.tenant, NONE, 0, NONE, 0, 0, NONE, space.rebuild, false};
   space.root = fresh;
   space.previous = old;
