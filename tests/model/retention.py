@@ -19,9 +19,12 @@ class Retention(Lookup):
         """Leases that are due end; then content that is due goes, with all that hangs below it."""
         self.now = max(self.now, now)
         self.end(lambda claim: claim.deadline <= self.now)
-        due = [node for node in self.nodes if node.deadline <= self.now and not node.doomed]
-        if not due:
-            return
+        due = {node for node in self.nodes if node.deadline <= self.now and not node.doomed}
+        if due:
+            self.expire(due)
+
+    def expire(self, due: set[Node]) -> None:
+        """What nobody uses goes now, what is read when it is no longer; pins end."""
         doomed = self.below(due)
         for node in doomed:
             node.doomed = True
@@ -29,7 +32,13 @@ class Retention(Lookup):
         busy = self.busy()
         for node in doomed & busy:
             node.linked = False
-        for node in self.witness.order_of(doomed - busy):
+        # What only hangs below it in a dead namespace is garbage already: it may go with it, or when its room is needed.
+        garbage = {node for node in doomed - busy - due if node.root.dead}
+        gone = self.witness.order_of(doomed - busy - garbage, garbage)
+        gone += self.witness.more_of(garbage.difference(gone), "expire")
+        for node in garbage.difference(gone):
+            node.doomed = False
+        for node in gone:
             self.drop(node, "expired")
         self.settle(node for claim in ended for node in reversed(claim.path))
 

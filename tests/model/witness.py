@@ -22,14 +22,14 @@ class Witness:
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._came: deque[tuple[tuple[int, int], int]] = deque()
-        self._went: deque[tuple[int, int]] = deque()
+        self._went: deque[tuple[tuple[int, int], str]] = deque()
         self._all: list[tuple[str, tuple[int, int]]] = []
         for _, what, block, generation, frame, _, _ in rows:
             self._all.append((_core.EVENTS[what], (block, generation)))
             if what == ALLOCATE:
                 self._came.append(((block, generation), frame))
             elif what in GONE:
-                self._went.append((block, generation))
+                self._went.append(((block, generation), _core.EVENTS[what]))
 
     def allocation(self) -> tuple[tuple[int, int], int]:
         """The record and the frame of the next new block."""
@@ -39,7 +39,7 @@ class Witness:
 
     def next_of(self, candidates: Collection[Node]) -> Node:
         """Which of several blocks, any of which may go, went."""
-        gone = self._went.popleft() if self._went else None
+        gone, _ = self._went.popleft() if self._went else (None, "")
         for node in candidates:
             if node.record == gone:
                 return node
@@ -54,6 +54,14 @@ class Witness:
             left.discard(node)
             may.discard(node)
             ordered.append(node)
+        return ordered
+
+    def more_of(self, nodes: Collection[Node], why: str) -> list[Node]:
+        """Those of these blocks that went next, for this reason."""
+        by_record = {node.record: node for node in nodes}
+        ordered = []
+        while self._went and self._went[0][1] == why and self._went[0][0] in by_record:
+            ordered.append(by_record[self._went.popleft()[0]])
         return ordered
 
     def finish(self, events: list[tuple[str, tuple[int, int]]]) -> None:
