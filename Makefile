@@ -16,7 +16,7 @@ demo: $(VENV)/.installed-user
 
 # Lint, types and the whole suite.
 test: lint types
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
