@@ -94,7 +94,8 @@ inline u64 Pool::lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, 
 
 inline bool Pool::end_lease(u64 handle, double now) {
   const u32 index = index_of(handle, true, "lease");
-  if (index >= leases.size() || u32(handle >> 37) > (leases[index].generation & 0x7FFFFFF))
+  const u32 life = u32(handle >> 37), next = index < leases.size() ? leases[index].generation & 0x7FFFFFF : 0;
+  if (index >= leases.size() || life > next || (life == next && !leases[index].alive))
     throw Error(Kind::StaleHandle, "no such lease was ever given", {{"handle", double(index)}});
   tick(now);
   if (!leases[index].alive || handle != handle_of(index, leases[index].generation, true)) return false;  // it has ended: harmless

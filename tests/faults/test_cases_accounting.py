@@ -91,6 +91,9 @@ def test_releasing_a_pin_that_was_never_given_is_a_typed_error(build: Build, who
             kv.release_lease(lease.id + (5 << 37))  # a life that has not been yet
         with pytest.raises(ForeignHandleError):
             elsewhere.release_lease(lease.id)
+    lease.release()
+    with pytest.raises(StaleHandleError):
+        kv.release_lease(lease.id + (1 << 37))  # the next life of its place, which nobody has been given yet
 
 
 def test_a_sequences_handle_releases_no_lease(build: Build, who: Identity) -> None:
