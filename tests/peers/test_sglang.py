@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import run_driver
+from driving import run_driver
 from ours import Run, without_copies
 from workloads import request_workload
 
