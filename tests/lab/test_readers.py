@@ -128,7 +128,7 @@ def test_weka_sessions_share_nothing_and_interleave(tmp_path: Path) -> None:
     assert trace.duration[1] == 4.0
 
 
-def test_weka_subagents_run_in_their_parents_time_and_ids(tmp_path: Path) -> None:
+def test_weka_nested_agents_run_in_their_parents_time_and_ids(tmp_path: Path) -> None:
     agent = {"t": 5.0, "type": "subagent", "agent_id": "x", "requests": [step(0.0, [1]), step(3.0, [1, 7])]}
     (tmp_path / "a.json").write_text(session(step(0.0, [1, 2]), agent, step(6.0, [1, 2, 3])))
     trace = read(tmp_path / "a.json")

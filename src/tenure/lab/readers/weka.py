@@ -1,5 +1,5 @@
 """WEKA's agentic-coding sessions (kv-cache-tester): one JSON document a session, ids of 64-token blocks, seconds.
-Ids are local to the file unless it says otherwise; sub-agents' requests are unfolded into the session's time."""
+Ids are local to the file unless it says otherwise; nested agents' requests are unfolded into the session's time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenure.lab.readers.mooncake import Count
 
 
 class Entry(msgspec.Struct, rename={"input": "in", "output": "out"}):
-    """A request, or a sub-agent with its own requests (times relative to its start). Times in seconds."""
+    """A request, or a nested agent with its own requests (times relative to its start). Times in seconds."""
 
     t: float
     type: str = "n"
