@@ -60,11 +60,10 @@ def request_times(tokens: int, frames: int, repeats: int, *, as_list: bool = Fal
     who = Identity(model="bench")
     requests = Requests(tokens)
     filled(manager, who, requests)
-    prompts = [requests.next() for _ in range(repeats)]
-    given = [p.tolist() for p in prompts] if as_list else prompts
     times: list[float] = []
     with no_collection():
-        for prompt in given:
+        for _ in range(repeats):
+            prompt = requests.next().tolist() if as_list else requests.next()  # as for the peers: just made, like a tokenizer's
             start = time.perf_counter_ns()
             sequence = manager.sequence(prompt, who, written=True)
             _ = sequence.block_table

@@ -159,6 +159,23 @@ inline Pool::Match Pool::match(u32 space, const u32* tokens, u64 count, const Re
   return match;
 }
 
+// What refer() does for one block, for all of found_ (one tenant's): the books are brought up to date once.
+inline void Pool::refer_found(u32 tenant, u32 newly_busy) {
+  u32 revived = 0;
+  for (const u32 id : found_) {
+    Block& b = store.blocks[id];
+    if (!b.busy()) unqueue(id);
+    if (b.refs++ == 0 && b.state == State::Cached) {
+      step(b, id, Step::Hit);
+      ++revived;
+    }
+    note(Happened::Hit, id, b, tenant);
+  }
+  states[u8(State::Cached)] -= revived;
+  states[u8(State::Sealed)] += revived;
+  tenants.add_busy(tenant, newly_busy);
+}
+
 inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& request, double now) {
   constexpr u32 WIDTH = 64;  // children of one block that partial reuse looks at
   if (count == 0) throw Error(Kind::Token, "the prompt is empty: a sequence starts with at least one token", {{"tokens", 0}});
@@ -212,10 +229,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     const Missing missing{chains_.data() + found.matched, chains_.size() - found.matched, spaces_[space].salt};
     t.policy->arrive(seq.visit, found_, missing, stamp_ + 1, now_);
   }
-  for (u32 id : found_) {
-    refer(id);
-    note(Happened::Hit, id);
-  }
+  refer_found(tenant, found.newly_busy);
   if (copied) hold(source);
   make_room(tenant, fresh);
   seq.blocks.assign(found_.begin(), found_.end());
@@ -232,7 +246,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     }
     if (!seq.extra.empty()) extras_.retain(b.extra = seq.extra[i]);
     seq.blocks.push_back(id);
-    note(Happened::Allocate, id);
+    note(Happened::Allocate, id, b, tenant);
   }
   if (copied) {
     seq.copies.push_back({source, seq.blocks[found.matched], copied});

@@ -31,6 +31,7 @@ inline void Pool::drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>
 // needs; a duplicate that would make one of them busy, or that a fork shares, waits unsealed.
 inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites, bool leaving) {
   const u32 size = options.block_size;
+  Policy& policy = *tenants[seq.tenant].policy;
   bool fresh_parent = false;  // nothing can be below a block that has just joined the tree
   for (; (u64(seq.sealed) + 1) * size <= seq.written; ++seq.sealed) {
     const u32 i = seq.sealed, id = seq.blocks[i];
@@ -76,7 +77,6 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     move(id, Step::Seal);
     tree.link(id);
     fresh_parent = true;
-    Policy& policy = *tenants[seq.tenant].policy;
     b.flags |= ENTERED;
     if (policy.wants_life) policy.enter(id, ghost_key(b), now_);
     if (i == 0) ledger.began(b.chain, seq.space);
@@ -84,7 +84,7 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
       b.flags |= EXPIRES;
       block_deadlines_.add({seq.expires, id, b.generation}, [this](const Agenda::Due& due) { return block_lives(due); });
     }
-    note(Happened::Seal, id);
+    note(Happened::Seal, id, b, seq.tenant);
   }
 }
 
@@ -236,11 +236,35 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
 // Gives back the blocks from position `from` on, the last first.
 inline void Pool::give_back(Sequence& seq, u32 from) {
   depart(seq);
+  const bool is_dead = tree.roots[seq.root].dead;
+  const bool plain = seq.twins.empty() && !is_dead && !tenants[seq.tenant].policy->wants_touch;
+  i64 idle = 0, cached = 0;
   for (u32 i = u32(seq.blocks.size()); i-- > from;) {
+    if (plain) {  // what touch() and unrefer() do, with the books brought up to date once
+      const u32 id = seq.blocks[i];
+      Block& b = store.blocks[id];
+      if (b.state == State::Sealed && !(b.flags & DOOMED)) {
+        Slot& s = store.device.slots[id];
+        s.stamp = ++stamp_;
+        s.last = now_;
+        s.uses += i >= seq.counts_from;
+        if (--b.refs) continue;
+        step(b, id, Step::Release);
+        ++cached;
+        note(Happened::Release, id, b, seq.tenant);
+        if (b.busy()) continue;
+        ++idle;
+        if (s.children == 0) queue_if_evictable(id);
+        continue;
+      }
+    }
     touch(seq, i, seq.tree_block(i));
     if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);
     unrefer(seq.blocks[i]);
   }
+  states[u8(State::Sealed)] -= u32(cached);
+  states[u8(State::Cached)] += u32(cached);
+  tenants.add_busy(seq.tenant, -idle);
   seq.blocks.resize(from);
   if (!seq.twins.empty()) seq.twins.resize(from);
 }

@@ -50,6 +50,22 @@ class LeafHeap {
     cut(at);
   }
 
+  // Takes the next victim out.
+  u32 take() {
+    const u32 block = top();
+    erase(block);
+    return block;
+  }
+  // The same after a push, without queueing what goes at once.
+  u32 take(u32 block, double key) {
+    if (hole_) {
+      if (second_ == 0) second_ = least_child(0);
+      if (second_ >= items_.size() || !before(items_[second_], Item{key, block})) return block;
+    }
+    push(block, key);
+    return take();
+  }
+
   // Every queued block, the next victim first.
   std::vector<u32> order() {
     mend();

@@ -139,13 +139,19 @@ class Pool {
   u64 ghost_key(const Block& b) const { return b.chain ^ spaces_[tree.roots[b.root].space].salt; }
   void note(Happened what, u32 id) {
     const Block& b = store.blocks[id];
-    ledger.log(what, b, id, store.device.slots[id].frame, tenant_of(b), now_);
+    note(what, id, b, tenant_of(b));
   }
-  void queue_if_evictable(u32 id) {
+  void note(Happened what, u32 id, const Block& b, u32 tenant) {
+    ledger.log(what, b, id, store.device.slots[id].frame, tenant, now_);
+  }
+  bool evictable(u32 id) const {
     const Block& b = store.blocks[id];
     const Slot& s = store.device.slots[id];
-    if (b.state != State::Cached || b.busy() || s.children != 0 || s.frame == NONE) return;
-    Tenant& t = tenants[tenant_of(b)];
+    return b.state == State::Cached && !b.busy() && s.children == 0 && s.frame != NONE;
+  }
+  void queue_if_evictable(u32 id) {
+    if (!evictable(id)) return;
+    Tenant& t = tenants[tenant_of(store.blocks[id])];
     t.policy->insert(id, now_);
     t.queued++;
   }
@@ -195,6 +201,8 @@ class Pool {
   }
   void settle(u32 id);  // after a reference, hold or pin went
   void vanish(u32 id, Step event, Reason reason, u32 asker);
+  u32 drop_chosen(u32 id, u32 tenant, u32 asker);
+  void refer_found(u32 tenant, u32 newly_busy);
   void vanish_tree(u32 id, Reason reason);
   u32 take_block(u32 root, u32 tenant);
   void depart(const Sequence& seq);

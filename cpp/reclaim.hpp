@@ -137,14 +137,50 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
 inline void Pool::evict(u32 count, u32 asker, bool own_only) {
   for (u32 id; count > 0 && (id = dead_leaf(asker, own_only)) != NONE; --count)
     vanish(id, Step::Drop, Reason::Invalidated, asker);
+  // `freed` is the last victim's parent where that can go now: it counts as queued, and enters its queue only if it must.
+  u32 freed = NONE, from = NONE;
+  const auto requeue = [&] {
+    if (freed != NONE) tenants[from].policy->insert(freed, now_);
+    freed = NONE;
+  };
+  const auto evict_from = [&](u32 tenant) {
+    if (tenant != from) requeue();
+    from = tenant;
+    const u32 id = tenants[tenant].policy->take(freed, now_);
+    freed = drop_chosen(id, tenant, asker);
+  };
   if (own_only) {
-    for (; count > 0 && tenants[asker].queued; --count)
-      vanish(tenants[asker].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
-    return;
+    for (; count > 0 && tenants[asker].queued; --count) evict_from(asker);
+  } else {
+    Tenants::Turns turns(tenants, asker);
+    for (u32 next; count > 0 && (next = turns.next()) != NONE; --count) evict_from(next);
   }
-  Tenants::Turns turns(tenants, asker);
-  for (u32 from; count > 0 && (from = turns.next()) != NONE; --count)
-    vanish(tenants[from].policy->victim(now_), Step::Drop, Reason::Evicted, asker);
+  requeue();
+}
+
+// What vanish() does, for a block that its policy has just chosen and taken out of its queue. Returns its parent where that can
+// go next (and counts as queued already), or NONE.
+inline u32 Pool::drop_chosen(u32 id, u32 tenant, u32 asker) {
+  Block& b = store.blocks[id];
+  Tenant& t = tenants[tenant];
+  const u32 parent = b.parent, root = b.root;
+  const u64 key = ghost_key(b);
+  if (t.policy->wants_life) t.policy->evict(id, key, true);
+  ledger.gone(key, Ghost{now_, asker, Reason::Evicted, policy});
+  t.counters.evicted++;
+  t.counters.evicted_by_others += asker != tenant;
+  move(id, Step::Drop);
+  note(Happened::Evict, id, b, tenant);
+  tree.unlink(id);
+  if (b.extra) extras_.drop(b.extra);
+  store.device.give(id);
+  store.destroy(id);
+  t.used--;
+  t.queued--;
+  if (--tree.roots[root].live == 0) reap(root);
+  if (parent == NONE || !evictable(parent)) return NONE;
+  t.queued++;
+  return parent;
 }
 
 // Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall (or the batch)

@@ -13,6 +13,7 @@ class Lru final : public KeyedPolicy {
     const double stamp = double(slots[block].stamp);
     return newest_first_ != 0 ? -stamp : stamp;
   }
+  u32 take(u32 freed, double) override { return freed == NONE ? heap.take() : heap.take(freed, Lru::key(freed)); }
 
  private:
   double newest_first_ = 0;

@@ -65,6 +65,13 @@ class Policy {
   virtual void touch(u32, const Use&) {}
   virtual void insert(u32 block, double now) = 0;
   virtual u32 victim(double now) = 0;  // the next to go, still queued; MUST exist when something is queued
+  // Takes the next to go out of the queue, after queueing `freed` (or NONE): mostly the parent of the last, and itself the next.
+  virtual u32 take(u32 freed, double now) {
+    if (freed != NONE) insert(freed, now);
+    const u32 block = victim(now);
+    remove(block);
+    return block;
+  }
   virtual void remove(u32 block) = 0;
   virtual void evict(u32, u64 /*key*/, bool /*chosen: by this policy, not expired, invalidated or cleared*/) {}
   virtual std::vector<u32> order(double now) = 0;  // all queued, next victim first
@@ -87,6 +94,7 @@ class KeyedPolicy : public Policy {
 
   void insert(u32 block, double) override { heap.push(block, key(block)); }
   u32 victim(double) override { return heap.top(); }
+  u32 take(u32 freed, double) override { return freed == NONE ? heap.take() : heap.take(freed, key(freed)); }
   void remove(u32 block) override { heap.erase(block); }
   std::vector<u32> order(double) override { return heap.order(); }
 

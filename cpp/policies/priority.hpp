@@ -42,6 +42,7 @@ class Priority final : public KeyedPolicy {
     settle(now);
     return heap.top();
   }
+  u32 take(u32 freed, double now) override { return Policy::take(freed, now); }
   void evict(u32 block, u64, bool) override { claims_.erase(block); }
   std::vector<u32> order(double now) override {
     settle(now);
