@@ -236,35 +236,28 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
 // Gives back the blocks from position `from` on, the last first.
 inline void Pool::give_back(Sequence& seq, u32 from) {
   depart(seq);
-  const bool is_dead = tree.roots[seq.root].dead;
-  const bool plain = seq.twins.empty() && !is_dead && !tenants[seq.tenant].policy->wants_touch;
-  i64 idle = 0, cached = 0;
+  const bool plain = seq.twins.empty() && !tree.roots[seq.root].dead;
+  u32 cached = 0, idle = 0;
   for (u32 i = u32(seq.blocks.size()); i-- > from;) {
-    if (plain) {  // what touch() and unrefer() do, with the books brought up to date once
-      const u32 id = seq.blocks[i];
-      Block& b = store.blocks[id];
-      if (b.state == State::Sealed && !(b.flags & DOOMED)) {
-        Slot& s = store.device.slots[id];
-        s.stamp = ++stamp_;
-        s.last = now_;
-        s.uses += i >= seq.counts_from;
-        if (--b.refs) continue;
-        step(b, id, Step::Release);
-        ++cached;
-        note(Happened::Release, id, b, seq.tenant);
-        if (b.busy()) continue;
-        ++idle;
-        if (s.children == 0) queue_if_evictable(id);
-        continue;
-      }
-    }
+    const u32 id = seq.blocks[i];
     touch(seq, i, seq.tree_block(i));
+    if (Block& b = store.blocks[id]; plain && b.state == State::Sealed && !(b.flags & DOOMED)) {
+      // What unrefer() does, with the books brought up to date once.
+      if (--b.refs) continue;
+      step(b, id, Step::Release);
+      ++cached;
+      note(Happened::Release, id, b, seq.tenant);
+      if (b.busy()) continue;
+      ++idle;
+      if (store.device.slots[id].children == 0) queue_if_evictable(id);
+      continue;
+    }
     if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);
-    unrefer(seq.blocks[i]);
+    unrefer(id);
   }
-  states[u8(State::Sealed)] -= u32(cached);
-  states[u8(State::Cached)] += u32(cached);
-  tenants.add_busy(seq.tenant, -idle);
+  states[u8(State::Sealed)] -= cached;
+  states[u8(State::Cached)] += cached;
+  tenants.add_busy(seq.tenant, -i64(idle));
   seq.blocks.resize(from);
   if (!seq.twins.empty()) seq.twins.resize(from);
 }

@@ -58,12 +58,15 @@ class LeafHeap {
   }
   // The same after a push, without queueing what goes at once.
   u32 take(u32 block, double key) {
-    if (hole_) {
-      if (second_ == 0) second_ = least_child(0);
-      if (second_ >= items_.size() || !before(items_[second_], Item{key, block})) return block;
-    }
+    if (follows(block, key)) return block;
     push(block, key);
     return take();
+  }
+  // Would this block, pushed now, be the next victim after the one that has just been taken?
+  bool follows(u32 block, double key) {
+    if (!hole_) return false;
+    if (second_ == 0) second_ = least_child(0);
+    return second_ >= items_.size() || !before(items_[second_], Item{key, block});
   }
 
   // Every queued block, the next victim first.

@@ -85,6 +85,16 @@ class Hazard final : public Policy {
     for (; changed_; changed_ &= changed_ - 1) look(u32(std::countr_zero(changed_)));
     return heaps_[pick()].top();
   }
+  u32 take(u32 freed, double now) override {
+    if (freed == NONE || !settled_ || now > last_time_ || evictions_ >= next_learning_ || changed_ & ~(1ull << last_))
+      return Policy::take(freed, now);
+    const Slot& s = slots[freed];
+    const bool same_run = s.kind == last_ && std::bit_cast<float>(s.aux) == head_time_[last_] && s.stamp < rival_;
+    if (!same_run || !heaps_[last_].follows(freed, double(s.stamp))) return Policy::take(freed, now);
+    head_[last_] = s.stamp;  // the run being evicted goes on: nothing else has changed
+    evictions_++;
+    return freed;
+  }
   void evict(u32 block, u64 key, bool chosen) override {
     Mark mark = load(block);
     history_.evicted(key, mark, u32(slots[block].stamp), chosen);
