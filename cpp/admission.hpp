@@ -19,14 +19,14 @@ inline void Pool::refuse(u32 tenant, u64 more, const char* what) const {
   const Tenant& t = tenants[tenant];
   const Error::Numbers numbers{{"needed", double(more)},
                                {"busy", double(t.busy)},
-                               {"cap", double(t.cap)},
+                               {"cap", double(t.device().cap)},
                                {"frames", double(options.frames)},
                                {"free", double(store.device.free())},
                                {"short", double(std::max(verdict.over_cap, verdict.over_frames))}};
-  if (verdict.over_cap && t.cap < options.frames)
+  if (verdict.over_cap && t.device().cap < options.frames)
     throw Error(Kind::Quota,
                 std::string(what) + " needs " + std::to_string(more) + " frames more in use: tenant '" + t.name + "' has " +
-                    std::to_string(t.busy) + " in use and a cap of " + std::to_string(t.cap),
+                    std::to_string(t.busy) + " in use and a cap of " + std::to_string(t.device().cap),
                 numbers);
   throw Error(Kind::Capacity,
               std::string(what) + " needs " + std::to_string(more) + " frames more in use: of " + std::to_string(options.frames) +
@@ -56,7 +56,8 @@ inline void Pool::drop_extras(const std::vector<u32>& extra) {
   for (u32 number : extra) extras_.drop(number);
 }
 
-// Fills found_ with the leading blocks that are there, and chains_ for the full blocks from the first that is not.
+// Fills found_ with the leading blocks that are on the device, lower_ with those after them that a lower tier has, and chains_
+// for the full blocks from the first that is not on the device.
 inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra) {
   constexpr u32 AHEAD = 8;
   const u32 size = options.block_size;
@@ -65,11 +66,12 @@ inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Requ
     return chain_hash(before, extra.empty() ? 0 : extras_.hash(extra[i]), tokens + i * size, size);
   };
   found_.clear();
+  lower_.clear();
   Found found;
   u32 parent = NONE;
   u64 chain = salt_;
-  for (; found.matched < limit; ++found.matched) {
-    const u64 i = found.matched;
+  for (; found.all < limit; ++found.all) {
+    const u64 i = found.all;
     const u32 id = tree.find(root, parent, extra.empty() ? 0 : extra[i], tokens + i * size, [&] { return chain_of(i, chain); });
     if (id == NONE) break;
     // A path's blocks mostly lie in a row, so the ones after it are asked for ahead of their use.
@@ -78,15 +80,21 @@ inline Pool::Found Pool::walk(u32 root, const u32* tokens, u64 count, const Requ
       __builtin_prefetch(store.tokens_of(ahead));
       __builtin_prefetch(store.device.slots.at(ahead));
     }
-    found_.push_back(id);
     const Block& b = store.blocks[id];
-    found.newly_busy += !b.busy();
+    if (b.state == State::Swapped) {
+      lower_.push_back(id);
+    } else {
+      found_.push_back(id);
+      found.newly_busy += !b.busy();
+    }
     chain = b.chain;
     parent = id;
   }
+  found.matched = u32(found_.size());
   chains_.resize(full);
-  for (u64 i = found.matched; i < full; ++i) chains_[i] = chain = chain_of(i, chain);
-  found.why = explain(root, found.matched, tokens, count, request, extra);
+  for (u64 i = found.matched; i < found.all; ++i) chains_[i] = store.blocks[lower_[i - found.matched]].chain;
+  for (u64 i = found.all; i < full; ++i) chains_[i] = chain = chain_of(i, chain);
+  found.why = explain(root, found.all, tokens, count, request, extra);
   return found;
 }
 
@@ -124,7 +132,7 @@ inline Why Pool::explain(u32 root, u32 matched, const u32* tokens, u64 count, co
       return why;
     }
   }
-  const u32 parent = matched ? found_[matched - 1] : NONE;
+  const u32 parent = !lower_.empty() ? lower_.back() : matched ? found_.back() : NONE;
   const auto [nearest, same] = diverging(root, parent, key, tokens + why.at, std::min<u64>(size, count - why.at), 4);
   why.reason = nearest != NONE && (matched || same) ? Reason::Diverged : Reason::NeverSeen;
   why.at += same;
@@ -156,6 +164,7 @@ inline Pool::Match Pool::match(u32 space, const u32* tokens, u64 count, const Re
   Match match;
   match.why = found.why;
   for (u32 id : found_) match.frames.push_back(store.device.slots[id].frame);
+  for (u32 id : lower_) match.tiers.push_back(store.fastest(id));
   return match;
 }
 
@@ -176,6 +185,22 @@ inline void Pool::refer_found(u32 tenant, u32 newly_busy) {
   tenants.add_busy(tenant, newly_busy);
 }
 
+// Tells a tier's policy what the request that has just been looked up found in it, and what it missed.
+inline void Pool::arrive(u32 k, Sequence& seq) {
+  Policy& policy = *tenants[seq.tenant].in[k].policy;
+  const std::vector<u32>* hits = &found_;
+  if (k != DEVICE) {
+    there_.clear();
+    for (const auto* part : {&found_, &lower_})
+      for (u32 id : *part)
+        if (store.in(k, id)) there_.push_back(id);
+    hits = &there_;
+  }
+  const u64 from = k == DEVICE ? found_.size() : std::min(chains_.size(), found_.size() + lower_.size());
+  const Missing missing{chains_.data() + from, chains_.size() - from, spaces_[seq.space].salt};
+  policy.arrive(seq.visits[k], *hits, missing, stamp_ + 1, now_);
+}
+
 inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& request, double now) {
   constexpr u32 WIDTH = 64;  // children of one block that partial reuse looks at
   if (count == 0) throw Error(Kind::Token, "the prompt is empty: a sequence starts with at least one token", {{"tokens", 0}});
@@ -188,11 +213,12 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   const Found found = walk(root, tokens, count, request, extra);
   const u32 total = u32((count + size - 1) / size), fresh = total - found.matched;
   const u32 last = found.matched ? found_.back() : NONE;
+  const bool loads = found.all != found.matched;
 
   // Reserve: can all of it be had? Hits count too: holding them takes them from what can be evicted.
   u32 source = NONE, copied = 0, source_busy = 0;
   const u64 known = u64(found.matched) * size;
-  if (options.partial_reuse && fresh && request.max_hit > known) {
+  if (options.partial_reuse && fresh && !loads && request.max_hit > known) {
     const u64 most = std::min(count, request.max_hit) - known;
     const u32 key = extra.empty() ? 0 : extra[found.matched];
     std::tie(source, copied) = diverging(root, last, key, tokens + known, std::min<u64>(most, size), WIDTH);
@@ -225,11 +251,14 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   seq.request = std::move(request);
   tree.roots[root].live++;
 
-  if (t.policy->wants_visits) {
-    const Missing missing{chains_.data() + found.matched, chains_.size() - found.matched, spaces_[space].salt};
-    t.policy->arrive(seq.visit, found_, missing, stamp_ + 1, now_);
-  }
+  for (u32 k = 0; k < store.tiers(); ++k)
+    if (t.in[k].policy->wants_visits) arrive(k, seq);
   refer_found(tenant, found.newly_busy);
+  for (u32 id : lower_) {
+    hold(id);
+    const u32 k = store.fastest(id);
+    seq.loads.push_back({id, k, store.tier(k).slots[id].frame});
+  }
   if (copied) hold(source);
   make_room(tenant, fresh);
   seq.blocks.assign(found_.begin(), found_.end());
@@ -252,7 +281,7 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
     seq.copies.push_back({source, seq.blocks[found.matched], copied});
     t.counters.copies++;
   }
-  if (written) {
+  if (written && !loads) {
     seq.written = count;
     seal_written(seq, 0, nullptr);
   }
@@ -263,8 +292,8 @@ inline Admission Pool::admit(u32 space, const u32* tokens, u64 count, Request&& 
   c.tokens_asked += count;
   c.tokens_hit += known + copied;
   c.endings[u8(found.why.reason)]++;
-  c.missed[u8(found.why.reason)] += count / size - found.matched;
-  return {handle_of(index, seq.generation, false), known + copied, found.why};
+  c.missed[u8(found.why.reason)] += count / size - found.all;
+  return {handle_of(index, seq.generation, false), known + copied, found.why, found.all - found.matched};
 }
 
 }  // namespace tenure

@@ -15,6 +15,7 @@ using u64 = std::uint64_t;
 using i64 = std::int64_t;
 
 inline constexpr u32 NONE = 0xFFFFFFFFu;
+inline constexpr u32 DEVICE = 0, MOST_TIERS = 4;  // tiers by number, the fastest first
 
 enum class State : u8 { Free, Active, Sealed, Cached, Swapped };
 enum class Step : u8 { Allocate, Seal, Release, Hit, SwapOut, SwapIn, Drop, ReleasePartial, ReleaseInvalid };
@@ -82,18 +83,18 @@ inline constexpr u8 ENTERED = 8;   // its policy knows it
 
 // A block's place in one tier: its frame, its queue state, and what the tier's policy remembers of it.
 struct Slot {
-  u32 frame;     // NONE: no bytes here
-  u32 queued;    // place in the policy's queue, NONE: not evictable
-  u32 children;  // children with a frame in this tier
-  u32 uses;      // requests that used it, one touch each
-  u64 stamp;     // order of the last touch, leaf before root
-  double last;   // time of the last touch, s
-  double value;  // the policy's own: a score, a birth, an inflation
-  u32 aux;       // the policy's own
-  u8 queue;      // the policy's own: which of its queues
-  u8 kind;       // the policy's own: class of block
-  u8 turn;       // how often its chain of requests has come back
-  u8 spare;
+  u32 frame = NONE;   // NONE: no bytes here
+  u32 queued = NONE;  // place in the policy's queue, NONE: not evictable
+  u32 children = 0;   // children with a frame in this tier
+  u32 uses = 0;       // requests that used it, one touch each
+  u64 stamp = 0;      // order of the last touch, leaf before root
+  double last = 0;    // time of the last touch, s
+  double value = 0;   // the policy's own: a score, a birth, an inflation
+  u32 aux = 0;        // the policy's own
+  u8 queue = 0;       // the policy's own: which of its queues
+  u8 kind = 0;        // the policy's own: class of block
+  u8 turn = 0;        // how often its chain of requests has come back
+  u8 spare = 0;
 };
 
 [[noreturn, gnu::noinline, gnu::cold]] inline void refuse_step(const Block& block, u32 id, Step event) {

@@ -32,16 +32,16 @@ inline std::shared_ptr<CustomState> share(nb::object object) {
           }};
 }
 
-// The pool as Python holds it: it knows its custom policy, so that the garbage collector sees through it.
+// The pool as Python holds it: it knows its custom policies, by tier, so that the garbage collector sees through it.
 struct PyPool : Pool {
   using Pool::Pool;
-  std::shared_ptr<CustomState> custom;
+  std::array<std::shared_ptr<CustomState>, MOST_TIERS> custom;
 };
 
 class CustomPolicy final : public KeyedPolicy {
  public:
   CustomPolicy(const PolicyContext& c, std::shared_ptr<CustomState> state)
-      : KeyedPolicy(c.store, c.frames), state_(std::move(state)), tree_(c.tree), cost_(c.cost) {
+      : KeyedPolicy(c.store, c.tier), state_(std::move(state)), tree_(c.tree), cost_(c.cost) {
     wants_touch = false;
   }
   const char* name() const override { return "custom"; }

@@ -31,7 +31,7 @@ inline void Pool::drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>
 // needs; a duplicate that would make one of them busy, or that a fork shares, waits unsealed.
 inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>* rewrites, bool leaving) {
   const u32 size = options.block_size;
-  Policy& policy = *tenants[seq.tenant].policy;
+  Policy& policy = *tenants[seq.tenant].device().policy;
   bool fresh_parent = false;  // nothing can be below a block that has just joined the tree
   for (; (u64(seq.sealed) + 1) * size <= seq.written; ++seq.sealed) {
     const u32 i = seq.sealed, id = seq.blocks[i];
@@ -46,6 +46,11 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     const bool is_dead = tree.roots[seq.root].dead || (i && dead(store.blocks[parent]));
     const u32 first =
         is_dead || fresh_parent ? NONE : tree.find(seq.root, parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
+    if (first != NONE && store.blocks[first].state == State::Swapped) {  // it gets its bytes back from here
+      if (!adopt(seq, i, first)) return;
+      fresh_parent = false;
+      continue;
+    }
     if (first != NONE) {
       const bool can_swap = b.holds == 0;  // one frame becomes busy, another free
       const bool can_keep = store.blocks[first].busy() || tenants.may(seq.tenant, u64(promised) + 1).ok();
@@ -80,16 +85,15 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     b.flags |= ENTERED;
     if (policy.wants_life) policy.enter(id, ghost_key(b), now_);
     if (i == 0) ledger.began(b.chain, seq.space);
-    if (seq.expires < FOR_EVER) {
-      b.flags |= EXPIRES;
-      block_deadlines_.add({seq.expires, id, b.generation}, [this](const Agenda::Due& due) { return block_lives(due); });
-    }
+    if (seq.expires < FOR_EVER) set_expiry(id, seq.expires);
     note(Happened::Seal, id, b, seq.tenant);
+    for (u32 k = 1; k < store.tiers(); ++k)
+      if (options.lower[k - 1].write == Write::Through) want_written(k, id);
   }
 }
 
 inline std::vector<Rewrite> Pool::seal(u64 handle, u64 upto, double now) {
-  Sequence& seq = sequence(handle);
+  Sequence& seq = running(handle);
   if (upto > seq.length)
     throw Error(Kind::Token,
                 "cannot seal up to token " + std::to_string(upto) + ": the sequence has " + std::to_string(seq.length),
@@ -108,7 +112,7 @@ inline bool shared_for_writing(const Block& b, u32 offset) {
 }
 
 inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, bool written, double now) {
-  Sequence& seq = sequence(handle);
+  Sequence& seq = running(handle);
   check_count(seq.length + count);
   tick(now);
   const u32 size = options.block_size;
@@ -174,7 +178,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
 }
 
 inline u64 Pool::fork(u64 handle, double now) {
-  sequence(handle);
+  running(handle);
   check_places();
   tick(now);
   Sequence& parent = sequence(handle);
@@ -194,21 +198,35 @@ inline u64 Pool::fork(u64 handle, double now) {
   return handle_of(index, child.generation, false);
 }
 
-// Touches of this sequence follow: its policy is told of the request as a whole.
+// Touches of this sequence follow: the policies are told of the request as a whole.
 inline void Pool::depart(const Sequence& seq) {
-  Policy& policy = *tenants[seq.tenant].policy;
-  if (policy.wants_visits) policy.depart(seq.visit, seq.output, seq.sealed);
+  for (u32 k = 0; k < store.tiers(); ++k)
+    if (Policy& policy = *tenants[seq.tenant].in[k].policy; policy.wants_visits)
+      policy.depart(seq.visits[k], seq.output, seq.sealed);
 }
 
 inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
   Block& b = store.blocks[id];
   if (!(b.flags & IN_TREE) || dead(b)) return;
-  Slot& s = store.device.slots[id];
+  ++stamp_;
+  touch_in(DEVICE, seq, i, id);
+  for (u32 k = 1; k < store.tiers(); ++k) {
+    if (store.in(k, id)) {
+      touch_in(k, seq, i, id);
+    } else if (const TierOptions& tier = options.lower[k - 1];
+               tier.write == Write::Selective && store.device.slots[id].uses >= tier.uses) {
+      want_written(k, id);
+    }
+  }
+}
+
+inline void Pool::touch_in(u32 k, const Sequence& seq, u32 i, u32 id) {
+  Slot& s = store.tier(k).slots[id];
   const u64 before = s.stamp;
-  s.stamp = ++stamp_;
+  s.stamp = stamp_;
   s.last = now_;
   if (i >= seq.counts_from) s.uses++;
-  Policy& policy = *tenants[seq.tenant].policy;
+  Policy& policy = *tenants[seq.tenant].in[k].policy;
   if (!policy.wants_touch) return;
   Use use{now_,
           seq.output,
@@ -220,7 +238,7 @@ inline void Pool::touch(const Sequence& seq, u32 i, u32 id) {
           before == 0,
           seq.request.decode_duration,
           before,
-          policy.wants_visits ? ghost_key(b) : 0};
+          policy.wants_visits ? ghost_key(store.blocks[id]) : 0};
   const u64 token = u64(i) * options.block_size;
   if (token < seq.prompt) {
     use.priority = NO_PRIORITY;
@@ -249,7 +267,7 @@ inline void Pool::give_back(Sequence& seq, u32 from) {
       note(Happened::Release, id, b, seq.tenant);
       if (b.busy()) continue;
       ++idle;
-      if (store.device.slots[id].children == 0) queue_if_evictable(id);
+      if (store.device.slots[id].children == 0 || store.tiers() > 1) queue_if_evictable(id);
       continue;
     }
     if (i < seq.twins.size() && seq.twins[i] != NONE) unrefer(seq.twins[i]);
@@ -263,7 +281,7 @@ inline void Pool::give_back(Sequence& seq, u32 from) {
 }
 
 inline void Pool::truncate(u64 handle, u64 length, double now) {
-  Sequence& seq = sequence(handle);
+  Sequence& seq = running(handle);
   if (length > seq.length)
     throw Error(Kind::Token,
                 "cannot truncate to " + std::to_string(length) + " tokens: the sequence has " + std::to_string(seq.length),
@@ -287,6 +305,7 @@ inline void Pool::truncate(u64 handle, u64 length, double now) {
 inline void Pool::release(u64 handle, bool abort, double now) {
   Sequence& seq = sequence(handle);
   tick(now);
+  drop_loads(seq, 0);
   acknowledge_copies(seq);
   if (!abort) seq.written = seq.length;
   seal_written(seq, 0, nullptr, true);

@@ -27,7 +27,7 @@ inline u64 bytes_hash(const std::string& bytes) {  // FNV-1a, mixed: the same on
 
 // The chain value of a block: everything before it (`before`), its extra key, its tokens. The tokens are folded pair by pair,
 // each pair with its own constants and independent of the others, so that only the last step waits for `before`.
-inline u64 chain_hash(u64 before, u64 extra, const u32* tokens, std::size_t count) {
+[[gnu::noinline]] inline u64 chain_hash(u64 before, u64 extra, const u32* tokens, std::size_t count) {
   u64 sum = 0, at = 0x9e3779b97f4a7c15ull;
   std::size_t i = 0;
   for (; i + 4 <= count; i += 4, at += 0xa0761d6478bd642full) {

@@ -34,6 +34,10 @@ class Interner {
     numbers_.erase(*entries_[number].bytes);
     spare_.push_back(number);
   }
+  const std::string& bytes(u32 number) const {
+    static const std::string none;
+    return number ? *entries_[number].bytes : none;
+  }
   u64 hash(u32 number) const { return number ? entries_[number].hash : 0; }
   std::size_t size() const { return numbers_.size(); }
 

@@ -10,9 +10,9 @@
 
 namespace tenure {
 
-enum class Reason : u8 { Hit, NeverSeen, TooShort, Diverged, Evicted, Expired, Invalidated, Foreign, Limit };
-inline constexpr std::array<const char*, 9> REASON_NAMES{"hit",     "never_seen",  "too_short", "diverged", "evicted",
-                                                         "expired", "invalidated", "foreign",   "limit"};
+enum class Reason : u8 { Hit, NeverSeen, TooShort, Diverged, Evicted, Expired, Invalidated, Foreign, Limit, TierFailed };
+inline constexpr std::array<const char*, 10> REASON_NAMES{"hit",     "never_seen",  "too_short", "diverged", "evicted",
+                                                          "expired", "invalidated", "foreign",   "limit",    "tier_failed"};
 
 // Why a look-up ended where it did.
 struct Why {
@@ -31,15 +31,34 @@ struct Ghost {
   u8 policy;
 };
 
-enum class Happened : u8 { Allocate, Seal, Hit, Release, Evict, Expire, Invalidate, Free, Duplicate, Pin, Unpin };
-inline constexpr std::array<const char*, 11> HAPPENED_NAMES{"allocate",   "seal", "hit",       "release", "evict", "expire",
-                                                            "invalidate", "free", "duplicate", "pin",     "unpin"};
+enum class Happened : u8 {
+  Allocate,
+  Seal,
+  Hit,
+  Release,
+  Evict,
+  Expire,
+  Invalidate,
+  Free,
+  Duplicate,
+  Pin,
+  Unpin,
+  Store,
+  SwapOut,
+  SwapIn,
+  Lose,
+  Restore
+};
+inline constexpr std::array<const char*, 16> HAPPENED_NAMES{"allocate",   "seal",    "hit",       "release", "evict", "expire",
+                                                            "invalidate", "free",    "duplicate", "pin",     "unpin", "store",
+                                                            "swap_out",   "swap_in", "lose",      "restore"};
 
 struct Event {
   double time;
   u32 block, generation, frame, tenant;
   Happened what;
   State state;  // after it
+  u8 tier;      // of the frame
 };
 
 struct Counters {
@@ -50,15 +69,23 @@ struct Counters {
   std::array<u64, REASON_NAMES.size()> missed{};   // blocks not found, by what ended the look-up
 };
 
+// What came into one tier and left it.
+struct Moved {
+  u64 stored = 0, loaded = 0;    // blocks written to it; blocks of it that came back to the device
+  u64 no_room = 0, failed = 0;   // writes refused for want of a frame; writes that failed
+  u64 unloaded = 0, lost = 0;    // blocks found that did not come; blocks whose copy was bad
+  u64 evicted = 0, dropped = 0;  // copies evicted; of them, the last of their block
+};
+
 class Ledger {
  public:
   // Keeps the last `events` events, rounded up to a power of two; 0 keeps none.
   Ledger(u32 frames, u32 events)
       : ghosts_(std::min<u64>(frames, 1 << 16)), seen_(1 << 12), log_(events ? std::bit_ceil(events) : 0) {}
 
-  void log(Happened what, const Block& block, u32 id, u32 frame, u32 tenant, double now) {
+  void log(Happened what, const Block& block, u32 id, u32 tier, u32 frame, u32 tenant, double now) {
     if (log_.empty()) return;
-    log_[count_++ & (log_.size() - 1)] = Event{now, id, block.generation, frame, tenant, what, block.state};
+    log_[count_++ & (log_.size() - 1)] = Event{now, id, block.generation, frame, tenant, what, block.state, u8(tier)};
   }
   u64 logged() const { return count_; }
   // Events numbered from..logged(), as far as they are still kept; returns the number of the first one given.

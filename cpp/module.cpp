@@ -47,6 +47,12 @@ nb::tuple why_tuple(const Why& why) {
                         why.space == NONE ? -1 : i64(why.space));
 }
 
+void check_tier(const Pool& pool, u32 tier) {
+  if (tier >= pool.store.tiers())
+    throw Error(Kind::Config, "there is no tier " + std::to_string(tier) + ": there are " + std::to_string(pool.store.tiers()),
+                {{"tier", double(tier)}, {"tiers", double(pool.store.tiers())}});
+}
+
 u32 frame_of(const Pool& pool, u32 block) { return pool.store.device.slots[block].frame; }
 
 std::vector<std::tuple<u32, u32, u32>> plain(const std::vector<Rewrite>& rewrites) {
@@ -78,7 +84,8 @@ PolicyMaker maker_for(nb::handle policy, u8& index, std::shared_ptr<CustomState>
 int pool_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
-  if (const auto& custom = nb::inst_ptr<PyPool>(self)->custom) {
+  for (const auto& custom : nb::inst_ptr<PyPool>(self)->custom) {
+    if (!custom) continue;
     Py_VISIT(custom->object.ptr());
     Py_VISIT(custom->priority.ptr());
   }
@@ -86,7 +93,8 @@ int pool_traverse(PyObject* self, visitproc visit, void* arg) {
 }
 int pool_clear(PyObject* self) {
   if (!nb::inst_ready(self)) return 0;
-  if (const auto& custom = nb::inst_ptr<PyPool>(self)->custom) {
+  for (const auto& custom : nb::inst_ptr<PyPool>(self)->custom) {
+    if (!custom) continue;
     custom->object.reset();
     custom->priority.reset();
   }
@@ -214,22 +222,25 @@ NB_MODULE(_core, m) {
           "__init__",
           [](PyPool* self, u32 frames, u32 block_size, nb::object policy, const Parameters& parameters, u64 seed,
              double pin_budget, u32 partial_reuse, bool rewrite, u32 events, u32 evict_batch, u32 tag, double slope,
-             double block_tokens) {
-            Options o{frames, block_size, seed, "lru", pin_budget, partial_reuse, rewrite, events, evict_batch, tag};
+             double block_tokens, const std::vector<std::tuple<u32, u8, u32>>& lower) {
+            Options o{frames, block_size, seed, "lru", pin_budget, partial_reuse, rewrite, events, evict_batch, tag, {}};
+            if (lower.size() >= MOST_TIERS)
+              throw Error(Kind::Config, "there are at most " + std::to_string(MOST_TIERS - 1) + " tiers below the device");
+            for (const auto& [count, write, uses] : lower) o.lower.push_back({count, Write(write), uses});
             u8 index = 0;
             std::shared_ptr<CustomState> custom;
             const PolicyMaker maker = maker_for(policy, index, custom);
             auto* pool = new (self) PyPool(o, PrefillCost{slope, block_tokens}, Parameters{});
-            pool->custom = std::move(custom);
+            pool->custom[DEVICE] = std::move(custom);
             try {
-              pool->set_policy(maker, index, parameters, -FOR_EVER);
+              pool->set_policy(DEVICE, maker, index, parameters, -FOR_EVER);
             } catch (...) {
               pool->~PyPool();
               throw;
             }
           },
           "frames"_a, "block_size"_a, "policy"_a.none(), "parameters"_a, "seed"_a, "pin_budget"_a, "partial_reuse"_a, "rewrite"_a,
-          "events"_a, "evict_batch"_a, "tag"_a, "slope"_a, "block_tokens"_a)
+          "events"_a, "evict_batch"_a, "tag"_a, "slope"_a, "block_tokens"_a, "lower"_a)
       .def("open_tenant", [](PyPool& p, const std::string& name) { return locked(p, [&] { return p.open_tenant(name); }); })
       .def("open_space",
            [](PyPool& p, u32 tenant, float rebuild) { return locked(p, [&] { return p.open_space(tenant, rebuild); }); })
@@ -248,7 +259,7 @@ NB_MODULE(_core, m) {
             if (request) wanted = *request;
             wanted.written |= written;
             const Admission in = locked(p, [&] { return p.admit(space, ids.data(), ids.size(), std::move(wanted), now); });
-            return nb::make_tuple(in.handle, in.hit_tokens, why_tuple(in.why));
+            return nb::make_tuple(in.handle, in.hit_tokens, why_tuple(in.why), in.loads);
           },
           "space"_a, "tokens"_a.none(), "now"_a, "request"_a.none(), "written"_a)
       .def(
@@ -258,7 +269,7 @@ NB_MODULE(_core, m) {
             const Request none;
             const Pool::Match found =
                 locked(p, [&] { return p.match(space, ids.data(), ids.size(), request ? *request : none, now); });
-            return nb::make_tuple(to_array(found.frames), why_tuple(found.why));
+            return nb::make_tuple(to_array(found.frames), to_array(found.tiers), why_tuple(found.why));
           },
           "space"_a, "tokens"_a.none(), "now"_a, "request"_a.none())
       .def(
@@ -329,33 +340,130 @@ NB_MODULE(_core, m) {
              });
              return rows;
            })
+      .def("loads",
+           [](PyPool& p, u64 handle) {
+             return locked(p, [&] {
+               std::vector<std::tuple<u32, u32, u32, u32, u32>> rows;
+               const Sequence& seq = p.sequence(handle);
+               for (u32 i = 0; i < seq.loads.size(); ++i) {
+                 const Load& l = seq.loads[i];
+                 rows.emplace_back(l.block, p.store.blocks[l.block].generation, l.tier, l.source,
+                                   frame_of(p, seq.blocks[seq.matched + i]));
+               }
+               return rows;
+             });
+           })
+      .def("finish_loads", [](PyPool& p, u64 handle, u32 loaded,
+                              double now) { return locked(p, [&] { return p.finish_loads(handle, loaded, now); }); })
+      .def("take_writes",
+           [](PyPool& p, u32 tier, u32 most, u32 demote, double now) {
+             return locked(p, [&] {
+               std::vector<std::tuple<u32, u32, u32, u32, u32, u32>> rows;
+               for (const Pool::Order& o : p.take_writes(tier, most, demote, now))
+                 rows.emplace_back(o.transfer, o.block, o.generation, o.from, o.source, o.target);
+               return rows;
+             });
+           })
+      .def("finish_write", [](PyPool& p, u32 transfer, bool done,
+                              double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
+      .def("waiting",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.waiting(tier); });
+           })
+      .def("lose",
+           [](PyPool& p, u32 tier, u32 block, u32 generation, double now) {
+             check_tier(p, tier);
+             locked(p, [&] { p.lose(tier, block, generation, now); });
+           })
+      .def("content",
+           [](PyPool& p, u32 block, u32 generation) {
+             const Pool::Content c = locked(p, [&] { return p.content(block, generation); });
+             return nb::make_tuple(c.space, c.parent == NONE ? -1 : i64(c.parent), c.parent_generation, c.depth, c.expires,
+                                   nb::bytes(c.extra.data(), c.extra.size()), to_array(c.tokens));
+           })
+      .def("restore",
+           [](PyPool& p, u32 space, i64 parent, nb::handle tokens, nb::bytes extra, u32 tier, u32 frame, double expires,
+              double now) {
+             const Tokens ids(tokens);
+             const std::string key(extra.c_str(), extra.size());
+             const u32 id = locked(p, [&] {
+               if (ids.size() != p.options.block_size)
+                 throw Error(Kind::Token,
+                             "a block has " + std::to_string(p.options.block_size) + " tokens, not " + std::to_string(ids.size()),
+                             {{"tokens", double(ids.size())}, {"block_size", double(p.options.block_size)}});
+               return p.restore(space, parent < 0 ? NONE : u32(parent), ids.data(), key, tier, frame, expires, now);
+             });
+             return id == NONE ? i64(-1) : i64(id);
+           })
+      .def("restored",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             locked(p, [&] { p.restored(tier); });
+           })
+      .def("moved",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             const auto [m, free] = locked(p, [&] { return std::make_pair(p.moved[tier], p.store.tier(tier).free()); });
+             nb::dict d;
+             d["free"] = free;
+             d["stored"] = m.stored;
+             d["loaded"] = m.loaded;
+             d["no_room"] = m.no_room;
+             d["failed"] = m.failed;
+             d["unloaded"] = m.unloaded;
+             d["lost"] = m.lost;
+             d["evicted"] = m.evicted;
+             d["dropped"] = m.dropped;
+             return d;
+           })
       .def("invalidate", [](PyPool& p, u32 space, double now) { locked(p, [&] { p.invalidate(space, now); }); })
       .def("sweep", [](PyPool& p, double now) { return locked(p, [&] { return p.sweep(now); }); })
       .def("clear", [](PyPool& p, double now) { return locked(p, [&] { return p.clear(now); }); })
       .def(
           "set_policy",
-          [](PyPool& p, nb::object policy, const Parameters& parameters, double now) {
+          [](PyPool& p, u32 tier, nb::object policy, const Parameters& parameters, double now) {
+            check_tier(p, tier);
             u8 index = 0;
             std::shared_ptr<CustomState> custom;
             const PolicyMaker maker = maker_for(policy, index, custom);
-            locked(p, [&] { p.set_policy(maker, index, parameters, now); });
-            p.custom = std::move(custom);
+            locked(p, [&] { p.set_policy(tier, maker, index, parameters, now); });
+            p.custom[tier] = std::move(custom);
           },
-          "policy"_a.none(), "parameters"_a, "now"_a)
-      .def("set_parameters", [](PyPool& p, const Parameters& parameters,
-                                double now) { locked(p, [&] { p.set_policy_parameters(parameters, now); }); })
-      .def("parameters", [](PyPool& p) { return locked(p, [&] { return p.policy_parameters(); }); })
-      .def("policy", [](PyPool& p) { return locked(p, [&] { return p.policy; }); })
+          "tier"_a, "policy"_a.none(), "parameters"_a, "now"_a)
+      .def("set_parameters",
+           [](PyPool& p, u32 tier, const Parameters& parameters, double now) {
+             check_tier(p, tier);
+             locked(p, [&] { p.set_policy_parameters(tier, parameters, now); });
+           })
+      .def("parameters",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.policy_parameters(tier); });
+           })
+      .def("policy",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.policies[tier]; });
+           })
       .def("order",
-           [](PyPool& p, u32 tenant, double now) {
+           [](PyPool& p, u32 tier, u32 tenant, double now) {
+             check_tier(p, tier);
              return to_array(locked(p, [&] {
-               std::vector<u32> frames = p.order(tenant, now);
-               for (u32& id : frames) id = frame_of(p, id);
+               std::vector<u32> frames = p.order(tier, tenant, now);
+               for (u32& id : frames) id = p.store.tier(tier).slots[id].frame;
                return frames;
              }));
            })
       .def("check", [](PyPool& p) { locked(p, [&] { p.check(); }); })
-      .def("states", [](PyPool& p) { return locked(p, [&] { return std::vector<u32>(p.states.begin(), p.states.end()); }); })
+      .def("states",
+           [](PyPool& p) {
+             return locked(p, [&] {
+               std::vector<u32> states(p.states.begin(), p.states.end());
+               states[u8(State::Free)] = p.store.device.free();
+               return states;
+             });
+           })
       .def("totals",
            [](PyPool& p) {
              return locked(p, [&] {
@@ -364,14 +472,16 @@ NB_MODULE(_core, m) {
              });
            })
       .def("tenant",
-           [](PyPool& p, u32 tenant) {
+           [](PyPool& p, u32 tenant, u32 tier) {
+             check_tier(p, tier);
              struct Copy {
                Counters counters;
                u32 floor, cap, pin_cap, used, busy, pinned, queued;
              };
              const Copy t = locked(p, [&] {
                const Tenant& x = p.tenants[tenant];
-               return Copy{x.counters, x.floor, x.cap, x.pin_cap, x.used, x.busy, x.pinned, x.queued};
+               const Share& s = x.in[tier];
+               return Copy{x.counters, s.floor, s.cap, x.pin_cap, s.used, x.busy, x.pinned, s.queued};
              });
              nb::dict d = counters_dict(t.counters);
              d["floor"] = t.floor;
@@ -384,22 +494,24 @@ NB_MODULE(_core, m) {
              return d;
            })
       .def("block",
-           [](PyPool& p, u32 frame) -> nb::object {
+           [](PyPool& p, u32 tier, u32 frame) -> nb::object {
+             check_tier(p, tier);
              BlockRow row{};
              const bool found = locked(p, [&] {
-               if (frame >= p.options.frames)
+               const Tier& frames = p.store.tier(tier);
+               if (frame >= frames.frames)
                  throw Error(Kind::Config,
-                             "frame " + std::to_string(frame) + " does not exist: there are " + std::to_string(p.options.frames),
-                             {{"frame", double(frame)}, {"frames", double(p.options.frames)}});
-               const u32 id = frame < p.store.device.untouched ? p.store.device.holder[frame] : NONE;
+                             "frame " + std::to_string(frame) + " does not exist: there are " + std::to_string(frames.frames),
+                             {{"frame", double(frame)}, {"frames", double(frames.frames)}});
+               const u32 id = frame < frames.untouched ? frames.holder[frame] : NONE;
                if (id == NONE) return false;
                const Block& b = p.store.blocks[id];
                const u32* tokens = p.store.tokens_of(id);
                row = {b,
-                      p.store.device.slots[id],
+                      frames.slots[id],
                       id,
                       p.tree.roots[b.root].tenant,
-                      b.parent == NONE ? -1 : i64(frame_of(p, b.parent)),
+                      b.parent == NONE ? -1 : i64(frames.slots[b.parent].frame),
                       (b.flags & IN_TREE) && !p.dead(b),
                       {tokens, tokens + b.filled}};
                return true;
@@ -417,7 +529,7 @@ NB_MODULE(_core, m) {
              nb::list out;
              for (const Event& e : events)
                out.append(nb::make_tuple(e.time, u8(e.what), e.block, e.generation, e.frame == NONE ? -1 : i64(e.frame), e.tenant,
-                                         u8(e.state)));
+                                         u8(e.state), e.tier));
              return nb::make_tuple(first, out);
            })
       .def("bytes_per_block", [](PyPool& p) { return sizeof(Block) + sizeof(Slot) + p.options.block_size * sizeof(u32); })

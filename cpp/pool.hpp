@@ -1,6 +1,6 @@
 // The pool: everything above put together, under one lock. This file has the data and the primitives that every operation is
-// made of; reclaim, admission, growth, retention, settings and audit.hpp have the operations. No bytes, no I/O, no clock, no
-// globals.
+// made of; reclaim, admission, growth, transfers, retention, settings and audit.hpp have the operations. No bytes, no I/O, no
+// clock, no globals.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -29,7 +29,8 @@ class Pool {
   // -- the life of a request (admission.hpp, growth.hpp)
   Admission admit(u32 space, const u32* tokens, u64 count, Request&& request, double now);
   struct Match {
-    std::vector<u32> frames;
+    std::vector<u32> frames;  // of the leading blocks that are on the device
+    std::vector<u32> tiers;   // of the blocks after them that a lower tier has, the fastest
     Why why;
   };
   Match match(u32 space, const u32* tokens, u64 count, const Request& request, double now);
@@ -45,6 +46,29 @@ class Pool {
   void acknowledge(u64 handle, double now);
   void release(u64 handle, bool abort, double now);
 
+  // -- bytes between tiers (transfers.hpp): what to copy, and what came of it
+  struct Order {
+    u32 transfer;  // names it until it is finished
+    u32 block, generation, from, source, target;
+  };
+  // What a block's bytes are of, for a tier that keeps them with it.
+  struct Content {
+    u32 space, parent, parent_generation, depth;
+    double expires;
+    std::string extra;
+    std::vector<u32> tokens;
+  };
+  Content content(u32 block, u32 generation) const;
+  std::vector<Order> take_writes(u32 tier, u32 most, u32 demote, double now);
+  bool finish_write(u32 transfer, bool done, double now);
+  std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
+  std::vector<Load> loads(u64 handle);
+  u64 finish_loads(u64 handle, u32 loaded, double now);
+  void lose(u32 tier, u32 block, u32 generation, double now);
+  u32 restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 tier, u32 frame, double expires,
+              double now);
+  void restored(u32 tier) { store.tier(tier).settle(); }
+
   // -- retention (retention.hpp)
   u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,
             double now);
@@ -57,13 +81,13 @@ class Pool {
   u32 open_space(u32 tenant, float rebuild);
   u32 open_tenant(const std::string& name);
   void set_quota(u32 tenant, const Quota& quota);
-  void set_policy(const PolicyMaker& make, u8 index, const std::map<std::string, double>& parameters, double now);
-  void set_policy_parameters(const std::map<std::string, double>& parameters, double now);
-  std::map<std::string, double> policy_parameters();
+  void set_policy(u32 tier, const PolicyMaker& make, u8 index, const std::map<std::string, double>& parameters, double now);
+  void set_policy_parameters(u32 tier, const std::map<std::string, double>& parameters, double now);
+  std::map<std::string, double> policy_parameters(u32 tier);
 
   // -- reading (audit.hpp)
   void check() const;
-  std::vector<u32> order(u32 tenant, double now);
+  std::vector<u32> order(u32 tier, u32 tenant, double now);
   std::vector<u32> lease_frames(u64 handle) const;
   std::size_t idle_sequences() const { return spare_sequences_.size(); }
   void refuse_reentry() const {
@@ -80,16 +104,18 @@ class Pool {
   PrefixTree tree;
   Tenants tenants;
   Ledger ledger;
-  std::array<u32, STATE_NAMES.size()> states{};  // device frames by their block's state
+  std::array<u32, STATE_NAMES.size()> states{};  // blocks by state (Free is no block's: see device.free())
   std::deque<Sequence> sequences;                // places do not move
   std::vector<Lease> leases;
   u32 pinned = 0;
   u64 refused_leases = 0;
-  u8 policy = 0;  // index into POLICIES, or CUSTOM_POLICY
+  std::array<u8, MOST_TIERS> policies{};  // by tier: index into POLICIES, or CUSTOM_POLICY
+  std::array<Moved, MOST_TIERS> moved{};
 
   // Invalidated or expired: nobody may hit it again, and it goes when nobody reads it.
   bool dead(const Block& b) const { return (b.flags & DOOMED) || tree.roots[b.root].dead; }
   Sequence& sequence(u64 handle);
+  Sequence& running(u64 handle);  // one whose loads are finished
   // 27 bits of generation, 1 that tells leases from sequences, 12 of the manager, 24 of the place.
   u64 handle_of(u32 index, u32 generation, bool lease) const {
     return (u64(generation & 0x7FFFFFFu) << 37) | (u64(lease) << 36) | (u64(options.tag & 0xFFFu) << 24) | index;
@@ -129,41 +155,65 @@ class Pool {
     return leases[due.id].alive && leases[due.id].generation == due.generation;
   }
   bool block_lives(const Agenda::Due& due) const { return store.blocks[due.id].generation == due.generation; }
-  void move(u32 id, Step event) {
+  void forget_rest(u32 id) {  // what is kept of a block outside its record
+    const Block& b = store.blocks[id];
+    if (b.extra) extras_.drop(b.extra);
+    if (b.flags & EXPIRES) expiries_.erase(id);
+  }
+  void set_expiry(u32 id, double when) {
+    store.blocks[id].flags |= EXPIRES;
+    expiries_[id] = when;
+    block_deadlines_.add({when, id, store.blocks[id].generation}, [this](const Agenda::Due& due) { return block_lives(due); });
+  }
+  [[gnu::always_inline]] void move(u32 id, Step event) {
     Block& b = store.blocks[id];
     states[u8(b.state)]--;
     step(b, id, event);
     states[u8(b.state)]++;
   }
+  // A frame of a tier for the block, and back. MUST be there; the state is the caller's.
+  [[gnu::always_inline]] void occupy(u32 k, u32 id) {
+    store.tier(k).take(id);
+    tenants[tenant_of(store.blocks[id])].in[k].used++;
+  }
+  [[gnu::always_inline]] void vacate(u32 k, u32 id) {
+    store.tier(k).give(id);
+    tenants[tenant_of(store.blocks[id])].in[k].used--;
+  }
   u32 tenant_of(const Block& b) const { return tree.roots[b.root].tenant; }
   u64 ghost_key(const Block& b) const { return b.chain ^ spaces_[tree.roots[b.root].space].salt; }
-  void note(Happened what, u32 id) {
-    const Block& b = store.blocks[id];
-    note(what, id, b, tenant_of(b));
+  void note(Happened what, u32 id, u32 k = DEVICE) { note(what, id, store.blocks[id], tenant_of(store.blocks[id]), k); }
+  void note(Happened what, u32 id, const Block& b, u32 tenant, u32 k = DEVICE) {
+    ledger.log(what, b, id, k, store.tier(k).slots[id].frame, tenant, now_);
   }
-  void note(Happened what, u32 id, const Block& b, u32 tenant) {
-    ledger.log(what, b, id, store.device.slots[id].frame, tenant, now_);
-  }
-  bool evictable(u32 id) const {
+  bool evictable(u32 k, u32 id) const {
     const Block& b = store.blocks[id];
-    const Slot& s = store.device.slots[id];
-    return b.state == State::Cached && !b.busy() && s.children == 0 && s.frame != NONE;
+    const Slot& s = store.tier(k).slots[id];
+    return (b.state == State::Cached || b.state == State::Swapped) && !b.busy() && s.children == 0 && s.frame != NONE;
+  }
+  void queue_if_evictable(u32 k, u32 id) {
+    if (store.tier(k).slots[id].queued != NONE || !evictable(k, id)) return;
+    Share& share = tenants[tenant_of(store.blocks[id])].in[k];
+    share.policy->insert(id, now_);
+    share.queued++;
   }
   void queue_if_evictable(u32 id) {
-    if (!evictable(id)) return;
-    Tenant& t = tenants[tenant_of(store.blocks[id])];
-    t.policy->insert(id, now_);
-    t.queued++;
+    queue_if_evictable(DEVICE, id);
+    for (u32 k = 1; k < store.tiers(); ++k) queue_if_evictable(k, id);
+  }
+  void unqueue(u32 k, u32 id) {
+    if (store.tier(k).slots[id].queued == NONE) return;
+    Share& share = tenants[tenant_of(store.blocks[id])].in[k];
+    share.policy->remove(id);
+    share.queued--;
   }
   void unqueue(u32 id) {
-    if (store.device.slots[id].queued == NONE) return;
-    Tenant& t = tenants[tenant_of(store.blocks[id])];
-    t.policy->remove(id);
-    t.queued--;
+    unqueue(DEVICE, id);
+    for (u32 k = 1; k < store.tiers(); ++k) unqueue(k, id);
   }
   void grow_busy(u32 id) {
     unqueue(id);
-    tenants.add_busy(tenant_of(store.blocks[id]), 1);
+    if (store.in(DEVICE, id)) tenants.add_busy(tenant_of(store.blocks[id]), 1);
   }
   void refer(u32 id) {
     Block& b = store.blocks[id];
@@ -201,16 +251,20 @@ class Pool {
   }
   void settle(u32 id);  // after a reference, hold or pin went
   void vanish(u32 id, Step event, Reason reason, u32 asker);
-  u32 drop_chosen(u32 id, u32 tenant, u32 asker);
+  u32 drop_chosen(u32 k, u32 id, u32 tenant, u32 asker);
+  void leave_tier(u32 k, u32 id, bool chosen);
+  void introduce(u32 k, u32 id);
   void refer_found(u32 tenant, u32 newly_busy);
   void vanish_tree(u32 id, Reason reason);
   u32 take_block(u32 root, u32 tenant);
   void depart(const Sequence& seq);
   void touch(const Sequence& seq, u32 i, u32 id);
-  void evict(u32 count, u32 asker, bool own_only);
+  void touch_in(u32 k, const Sequence& seq, u32 i, u32 id);
+  void evict(u32 k, u32 count, u32 asker, bool own_only);
   void make_room(u32 tenant, u32 fresh);
   u32 dead_leaf(u32 asker, bool own_only);
   void cut_off(u32 id);
+  void doom(u32 id, Reason reason);
   void reap(u32 root);
   void forget_dead(u32 root);
 
@@ -219,8 +273,9 @@ class Pool {
 
   // admission
   struct Found {
-    u32 matched = 0;
-    u32 newly_busy = 0;
+    u32 matched = 0;     // leading blocks that are on the device
+    u32 newly_busy = 0;  // of them, those that could be evicted until now
+    u32 all = 0;         // with those after them that a lower tier has
     Why why;
   };
   Found walk(u32 root, const u32* tokens, u64 count, const Request& request, const std::vector<u32>& extra);
@@ -228,6 +283,7 @@ class Pool {
   std::pair<u32, u32> diverging(u32 root, u32 parent, u32 extra, const u32* tokens, u64 count, u32 limit) const;
   std::vector<u32> intern_extras(const Request& request, u64 count);
   void drop_extras(const std::vector<u32>& extra);
+  void arrive(u32 k, Sequence& seq);
   void check_count(u64 count) const;
 
   // growth
@@ -236,6 +292,25 @@ class Pool {
   void drop_own(Sequence& seq, u32 i, u32 first, std::vector<Rewrite>* rewrites);
   void give_back(Sequence& seq, u32 from);
 
+  // transfers
+  struct Transfer {
+    bool alive = false;
+    u32 block = NONE, to = 0, from = 0, source = NONE, target = NONE, run = NONE;
+  };
+  struct Run {
+    u32 deepest = NONE, under_way = 0;
+  };
+  bool writing(u32 k, u32 id) const { return !store.in(k, id) && store.tier(k).slots[id].spare; }
+  void want_written(u32 k, u32 id);
+  bool room_in(u32 k, u32 tenant);
+  u32 open_run(u32 above);
+  void close_run(u32 run);
+  bool order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders);
+  bool order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders);
+  void demote(u32 k, u32 most, u32& run, std::vector<Order>& orders);
+  bool adopt(Sequence& seq, u32 i, u32 id);
+  void drop_loads(Sequence& seq, u32 from);
+
   // retention
   void place_lease(Lease& lease, bool place);
   void drop_lease(u32 index);
@@ -243,21 +318,28 @@ class Pool {
   u32 pins_needed(u32 block, u32& newly_busy) const;
   bool within_budget(u32 tenant, u32 pins) const;
   void keep_after_release(Sequence& seq);
-  void expire(u32 id);
 
-  std::unique_ptr<Policy> make_policy(const PolicyMaker& make, const std::map<std::string, double>& parameters);
+  std::unique_ptr<Policy> make_policy(u32 tier, const PolicyMaker& make, const std::map<std::string, double>& parameters);
 
   std::vector<Space> spaces_;
   std::vector<u32> spare_roots_, spare_sequences_, spare_leases_;
   std::vector<u32> dead_roots_;
   std::unordered_map<std::string, u32> anchors_;  // tenant and session -> lease
   Agenda lease_deadlines_, block_deadlines_;
+  std::unordered_map<u32, double> expiries_;  // of the blocks that have one
   Interner extras_;
-  PolicyMaker maker_;
-  std::map<std::string, double> parameters_;
-  std::vector<u64> chains_;  // scratch of one admission
-  std::vector<u32> found_;
-  u64 stamp_ = 0;
+  std::array<PolicyMaker, MOST_TIERS> makers_;
+  std::array<std::map<std::string, double>, MOST_TIERS> parameters_;
+  std::vector<Transfer> transfers_;
+  std::vector<Run> runs_;
+  std::vector<u32> spare_transfers_, spare_runs_;
+  struct Wanted {
+    u32 block, generation;
+  };
+  std::array<std::deque<Wanted>, MOST_TIERS> wanted_;  // by tier: blocks to be written to it
+  std::vector<u64> chains_;                            // scratch of one admission
+  std::vector<u32> found_, lower_, there_;             // on the device; then, in a lower tier; in one tier
+  u64 stamp_ = 0, gone_ = 0;
   double now_ = -FOR_EVER;
   u64 salt_;
   mutable std::mutex mutex_;
@@ -286,20 +368,20 @@ class Pool::Guard {
 inline Pool::Pool(const Options& o, const PrefillCost& cost, const std::map<std::string, double>& parameters)
     : options(o),
       cost(cost),
-      store(o.frames, o.block_size),
+      store(o.tier_frames(), o.block_size),
       tree(store),
-      tenants(o.frames),
+      tenants(o.tier_frames()),
       ledger(o.frames, o.events),
-      policy(find_policy(o.policy)),
-      maker_(POLICIES[policy].make),
-      parameters_(parameters),
       salt_(mix(o.seed ^ 0x74656e757265ull)) {
-  states[u8(State::Free)] = o.frames;
-  make_policy(maker_, parameters);  // refuses bad parameters before anything uses them
+  policies.fill(find_policy(o.policy));
+  makers_.fill(POLICIES[policies[DEVICE]].make);
+  parameters_[DEVICE] = parameters;
+  make_policy(DEVICE, makers_[DEVICE], parameters);  // refuses bad parameters before anything uses them
 }
 
-inline std::unique_ptr<Policy> Pool::make_policy(const PolicyMaker& make, const std::map<std::string, double>& parameters) {
-  auto made = make(PolicyContext{store, tree, cost, options.frames});
+inline std::unique_ptr<Policy> Pool::make_policy(u32 tier, const PolicyMaker& make,
+                                                 const std::map<std::string, double>& parameters) {
+  auto made = make(PolicyContext{store, store.tier(tier), tree, cost});
   set_parameters(*made, parameters);
   return made;
 }
@@ -312,13 +394,20 @@ inline Sequence& Pool::sequence(u64 handle) {
   return sequences[index];
 }
 
+inline Sequence& Pool::running(u64 handle) {
+  Sequence& seq = sequence(handle);
+  if (!seq.loads.empty())
+    throw Error(Kind::State, "the sequence's loads have not been finished", {{"loads", double(seq.loads.size())}});
+  return seq;
+}
+
 inline void Pool::tick(double now) {
   if (!(now < FOR_EVER)) throw Error(Kind::Config, "the clock gave no time: " + std::to_string(now));
   now_ = std::max(now_, now);  // a clock that steps back does not un-expire anything
   while (lease_deadlines_.due(now_))
     if (const Agenda::Due due = lease_deadlines_.take(); lease_in_force(due)) drop_lease(due.id);
   while (block_deadlines_.due(now_))
-    if (const Agenda::Due due = block_deadlines_.take(); block_lives(due)) expire(due.id);
+    if (const Agenda::Due due = block_deadlines_.take(); block_lives(due)) doom(due.id, Reason::Expired);
 }
 
 }  // namespace tenure
@@ -329,3 +418,4 @@ inline void Pool::tick(double now) {
 #include "reclaim.hpp"
 #include "retention.hpp"
 #include "settings.hpp"
+#include "transfers.hpp"

@@ -70,7 +70,7 @@ class PrefixTree {
       index(id);
     }
     head = id;
-    if (b.parent != NONE) store_.device.slots[b.parent].children++;
+    count_child(id, 1);
   }
 
   // Takes a block out: nobody finds it any more. Its own children, if any, stay linked to it.
@@ -83,9 +83,21 @@ class PrefixTree {
     }
     if (b.next != NONE) store_.blocks[b.next].prev = b.prev;
     b.next = b.prev = NONE;
-    if (b.parent != NONE) store_.device.slots[b.parent].children--;
+    count_child(id, -1);
     if (b.flags & INDEXED) erase(print(key(b.root, b.chain)), id);
     b.flags &= u8(~(IN_TREE | INDEXED));
+  }
+
+  // A child with a frame in a tier keeps its parent's frame there.
+  void count_child(u32 id, i64 change) {
+    count_child(store_.device, id, change);
+    for (u32 k = 1; k < store_.tiers(); ++k) count_child(store_.tier(k), id, change);
+  }
+  void count_child(Tier& tier, u32 id, i64 change) {
+    const u32 parent = store_.blocks[id].parent;
+    if (parent == NONE || tier.slots[id].frame == NONE) return;
+    u32& children = tier.slots[parent].children;
+    children = u32(children + change);
   }
 
   std::size_t bytes() const { return std::size_t(size_) * sizeof(Entry); }

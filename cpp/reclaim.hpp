@@ -12,7 +12,7 @@ inline void Pool::settle(u32 id) {
     note(Happened::Release, id);
   }
   if (b.busy()) return;
-  tenants.add_busy(tenant_of(b), -1);
+  if (store.in(DEVICE, id)) tenants.add_busy(tenant_of(b), -1);
   if (b.state == State::Active) {
     vanish(id, Step::ReleasePartial, Reason::Hit, NONE);
   } else if (dead(b)) {
@@ -22,7 +22,7 @@ inline void Pool::settle(u32 id) {
   }
 }
 
-// A block goes for good: its index entry, its frame and its record in one step.
+// A block goes for good: its index entry, its frames and its record in one step.
 inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
   Block& b = store.blocks[id];
   const u32 tenant = tenant_of(b), parent = b.parent, root = b.root;
@@ -31,8 +31,10 @@ inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
   unqueue(id);
   if (reason != Reason::Hit) {
     const u64 key = ghost_key(b);
-    if (t.policy->wants_life && (b.flags & ENTERED)) t.policy->evict(id, key, reason == Reason::Evicted);
-    ledger.gone(key, Ghost{now_, asker, reason, policy});
+    for (u32 k = 0; k < store.tiers(); ++k)
+      if (t.in[k].policy->wants_life && store.in(k, id) && (k != DEVICE || (b.flags & ENTERED)))
+        t.in[k].policy->evict(id, key, reason == Reason::Evicted);
+    ledger.gone(key, Ghost{now_, asker, reason, policies[DEVICE]});
     if (reason == Reason::Evicted) {
       t.counters.evicted++;
       if (asker != tenant) t.counters.evicted_by_others++;
@@ -41,16 +43,18 @@ inline void Pool::vanish(u32 id, Step event, Reason reason, u32 asker) {
     }
   }
   move(id, event);
-  note(reason == Reason::Evicted   ? Happened::Evict
-       : reason == Reason::Expired ? Happened::Expire
-       : reason == Reason::Hit     ? Happened::Free
-                                   : Happened::Invalidate,
+  note(reason == Reason::Evicted      ? Happened::Evict
+       : reason == Reason::Expired    ? Happened::Expire
+       : reason == Reason::Hit        ? Happened::Free
+       : reason == Reason::TierFailed ? Happened::Lose
+                                      : Happened::Invalidate,
        id);
   if (in_tree) tree.unlink(id);
-  if (b.extra) extras_.drop(b.extra);
-  store.device.give(id);
+  forget_rest(id);
+  for (u32 k = 0; k < store.tiers(); ++k)
+    if (store.in(k, id)) vacate(k, id);
   store.destroy(id);
-  tenants.add_used(tenant, -1);
+  gone_++;
   if (--tree.roots[root].live == 0) reap(root);
   if (in_tree && parent != NONE) queue_if_evictable(parent);
 }
@@ -62,7 +66,7 @@ inline void Pool::vanish_tree(u32 id, Reason reason) {
     while (store.blocks[at].first_child != NONE) at = store.blocks[at].first_child;
     const u32 above = store.blocks[at].parent;
     const bool last = at == id;
-    vanish(at, store.blocks[at].state == State::Cached ? Step::Drop : Step::ReleaseInvalid, reason, NONE);
+    vanish(at, store.blocks[at].state == State::Sealed ? Step::ReleaseInvalid : Step::Drop, reason, NONE);
     if (last) return;
     at = above;
   }
@@ -70,12 +74,11 @@ inline void Pool::vanish_tree(u32 id, Reason reason) {
 
 inline u32 Pool::take_block(u32 root, u32 tenant) {
   const u32 id = store.create();
-  store.device.take(id);
   Block& b = store.blocks[id];
   b.root = root;
+  occupy(DEVICE, id);
   tree.roots[root].live++;
   move(id, Step::Allocate);
-  tenants.add_used(tenant, 1);
   tenants.add_busy(tenant, 1);
   b.refs = 1;
   return id;
@@ -133,66 +136,101 @@ inline u32 Pool::dead_leaf(u32 asker, bool own_only) {
   return NONE;
 }
 
-// Evicts exactly `count` blocks, invalidated ones first. MUST have been found possible before.
-inline void Pool::evict(u32 count, u32 asker, bool own_only) {
-  for (u32 id; count > 0 && (id = dead_leaf(asker, own_only)) != NONE; --count)
+// Frees exactly `count` frames of a tier, those of invalidated blocks first. MUST have been found possible before.
+inline void Pool::evict(u32 k, u32 count, u32 asker, bool own_only) {
+  for (u32 id; count > 0 && (id = dead_leaf(asker, own_only)) != NONE;) {
+    count -= store.in(k, id);
     vanish(id, Step::Drop, Reason::Invalidated, asker);
+  }
   // `freed` is the last victim's parent where that can go now: it counts as queued, and enters its queue only if it must.
   u32 freed = NONE, from = NONE;
   const auto requeue = [&] {
-    if (freed != NONE) tenants[from].policy->insert(freed, now_);
+    if (freed != NONE) tenants[from].in[k].policy->insert(freed, now_);
     freed = NONE;
   };
   const auto evict_from = [&](u32 tenant) {
     if (tenant != from) requeue();
     from = tenant;
-    const u32 id = tenants[tenant].policy->take(freed, now_);
-    freed = drop_chosen(id, tenant, asker);
+    const u32 id = tenants[tenant].in[k].policy->take(freed, now_);
+    freed = drop_chosen(k, id, tenant, asker);
   };
   if (own_only) {
-    for (; count > 0 && tenants[asker].queued; --count) evict_from(asker);
+    for (; count > 0 && tenants[asker].in[k].queued; --count) evict_from(asker);
   } else {
-    Tenants::Turns turns(tenants, asker);
+    Tenants::Turns turns(tenants, k, asker);
     for (u32 next; count > 0 && (next = turns.next()) != NONE; --count) evict_from(next);
   }
   requeue();
 }
 
-// What vanish() does, for a block that its policy has just chosen and taken out of its queue. Returns its parent where that can
-// go next (and counts as queued already), or NONE.
-inline u32 Pool::drop_chosen(u32 id, u32 tenant, u32 asker) {
+// A block that its policy has just chosen and taken out of its queue leaves a tier: it goes for good, as by vanish(), unless
+// another tier has it. Returns its parent where that can go next (and counts as queued already), or NONE.
+inline u32 Pool::drop_chosen(u32 k, u32 id, u32 tenant, u32 asker) {
   Block& b = store.blocks[id];
   Tenant& t = tenants[tenant];
+  Share& share = t.in[k];
   const u32 parent = b.parent, root = b.root;
-  const u64 key = ghost_key(b);
-  if (t.policy->wants_life) t.policy->evict(id, key, true);
-  ledger.gone(key, Ghost{now_, asker, Reason::Evicted, policy});
-  t.counters.evicted++;
-  t.counters.evicted_by_others += asker != tenant;
-  move(id, Step::Drop);
-  note(Happened::Evict, id, b, tenant);
-  tree.unlink(id);
-  if (b.extra) extras_.drop(b.extra);
-  store.device.give(id);
-  store.destroy(id);
-  t.used--;
-  t.queued--;
-  if (--tree.roots[root].live == 0) reap(root);
-  if (parent == NONE || !evictable(parent)) return NONE;
-  t.queued++;
+  share.queued--;
+  moved[k].evicted++;
+  if (store.elsewhere(k, id)) {
+    leave_tier(k, id, true);
+  } else {
+    const u64 key = ghost_key(b);
+    if (share.policy->wants_life) share.policy->evict(id, key, true);
+    ledger.gone(key, Ghost{now_, asker, Reason::Evicted, policies[k]});
+    t.counters.evicted++;
+    t.counters.evicted_by_others += asker != tenant;
+    moved[k].dropped++;
+    move(id, Step::Drop);
+    note(Happened::Evict, id, b, tenant, k);
+    tree.unlink(id);
+    forget_rest(id);
+    vacate(k, id);
+    store.destroy(id);
+    gone_++;
+    if (--tree.roots[root].live == 0) reap(root);
+  }
+  if (parent == NONE || !evictable(k, parent)) return NONE;
+  share.queued++;
   return parent;
+}
+
+// A block gives back its frame in a tier, where no queue has it any more; another tier still has its bytes.
+[[gnu::noinline]] inline void Pool::leave_tier(u32 k, u32 id, bool chosen) {
+  Block& b = store.blocks[id];
+  Policy& policy = *tenants[tenant_of(b)].in[k].policy;
+  if (policy.wants_life) policy.evict(id, ghost_key(b), chosen);
+  if (k == DEVICE) {
+    move(id, Step::SwapOut);
+    b.flags &= u8(~ENTERED);
+  }
+  note(k == DEVICE ? Happened::SwapOut : chosen ? Happened::Evict : Happened::Lose, id, k);
+  if (b.flags & IN_TREE) tree.count_child(store.tier(k), id, -1);
+  vacate(k, id);
+  Slot& s = store.tier(k).slots[id];
+  s = Slot{.children = s.children, .uses = s.uses, .last = s.last};
+}
+
+// Tells a tier's policy of a block whose bytes have come into the tier by another way than a request.
+inline void Pool::introduce(u32 k, u32 id) {
+  const Block& b = store.blocks[id];
+  const Slot& s = store.tier(k).slots[id];
+  Policy& policy = *tenants[tenant_of(b)].in[k].policy;
+  if (policy.wants_life) policy.enter(id, ghost_key(b), s.last);
+  if (policy.wants_touch && s.stamp)
+    policy.touch(id, Use{s.last, 0, b.depth, 0, NONE, NO_PRIORITY, true, true, -1, 0, ghost_key(b)});
 }
 
 // Frees what `fresh` frames more of the tenant's need: its own beyond its cap, then the exact shortfall (or the batch)
 // from whose turn it is.
 inline void Pool::make_room(u32 tenant, u32 fresh) {
-  const Tenant& t = tenants[tenant];
-  const u32 own = u64(t.used) + fresh > t.cap ? u32(u64(t.used) + fresh - t.cap) : 0;
-  if (own) evict(own, tenant, true);
+  const Share& s = tenants[tenant].device();
+  const u32 own = u64(s.used) + fresh > s.cap ? u32(u64(s.used) + fresh - s.cap) : 0;
+  if (own) evict(DEVICE, own, tenant, true);
   const u32 free = store.device.free();
   u32 more = fresh > free ? fresh - free : 0;
   if (own + more) more = std::max(more, options.evict_batch - std::min(own, options.evict_batch));
-  if (more) evict(more, tenant, fresh <= free);  // nobody else gives a block that is not missing
+  if (more) evict(DEVICE, more, tenant, fresh <= free);  // nobody else gives a block that is not missing
   if (store.device.free() < fresh)
     throw Error(Kind::Integrity, "eviction found less than the books promise",
                 {{"free", double(store.device.free())}, {"needed", double(fresh)}});

@@ -153,8 +153,8 @@ inline void Pool::keep_after_release(Sequence& seq) {
   anchors_[name] = u32(new_lease(std::move(before)) & 0xFFFFFF);
 }
 
-inline void Pool::expire(u32 id) {
-  // First everything below it becomes unhittable; then what nobody reads goes, and pins on it end.
+// A block and all below it become unhittable; then what nobody reads goes, and pins on it end.
+inline void Pool::doom(u32 id, Reason reason) {
   std::vector<u32> below{id};
   bool pins = false;
   for (std::size_t i = 0; i < below.size(); ++i) {
@@ -167,7 +167,7 @@ inline void Pool::expire(u32 id) {
   for (std::size_t i = below.size(); i-- > 0;)
     if (!store.blocks[below[i]].busy()) idle.emplace_back(below[i], store.blocks[below[i]].generation);
   for (const auto& [block, generation] : idle) {
-    vanish(block, Step::Drop, Reason::Expired, NONE);
+    vanish(block, Step::Drop, reason, NONE);
   }
   for (u32 block : below) {
     Block& b = store.blocks[block];
@@ -202,19 +202,30 @@ inline void Pool::invalidate(u32 s, double now) {
 
 // Frees what nobody may hit any more; returns how many blocks went.
 inline u64 Pool::sweep(double now) {
-  const u64 before = store.device.free();
+  const u64 before = gone_;
   tick(now);
   for (u32 id; (id = dead_leaf(NONE, false)) != NONE;) vanish(id, Step::Drop, Reason::Invalidated, NONE);
-  return store.device.free() - before;
+  return gone_ - before;
 }
 
 // Drops every block that is not in use; returns how many went.
 inline u64 Pool::clear(double now) {
-  const u64 before = store.device.free();
+  const u64 before = gone_;
   sweep(now);
-  for (u32 t = 0; t < tenants.size(); ++t)
-    while (tenants[t].queued) vanish(tenants[t].policy->victim(now_), Step::Drop, Reason::Invalidated, t);
-  return store.device.free() - before;
+  for (u32 k = 0; k < store.tiers(); ++k)
+    for (u32 t = 0; t < tenants.size(); ++t)
+      while (tenants[t].in[k].queued) {
+        const u32 id = tenants[t].in[k].policy->victim(now_);
+        if (!store.elsewhere(k, id)) {
+          vanish(id, Step::Drop, Reason::Invalidated, t);
+          continue;
+        }
+        const u32 parent = store.blocks[id].parent;
+        unqueue(k, id);
+        leave_tier(k, id, true);
+        if (parent != NONE) queue_if_evictable(k, parent);
+      }
+  return gone_ - before;
 }
 
 }  // namespace tenure

@@ -1,5 +1,6 @@
 // What the pool keeps for a request, and what a caller may ask for with it. Data only.
 #pragma once
+#include <array>
 #include <limits>
 #include <string>
 #include <vector>
@@ -45,6 +46,13 @@ struct Rewrite {
   u32 position, old_frame, new_frame;
 };
 
+// A hit whose bytes are in a lower tier: they come into the frame of the sequence's own block at the same place of its table,
+// which then becomes the tree's; until then, and where that fails, the own block is one to be computed.
+struct Load {
+  u32 block;         // the tree's, held
+  u32 tier, source;  // where its bytes are
+};
+
 struct Sequence {
   u32 generation = 0;
   bool alive = false;
@@ -62,7 +70,8 @@ struct Sequence {
   std::vector<u32> twins;  // beside blocks, or empty: the tree's block where an own copy is kept
   std::vector<u32> extra;  // beside blocks, or empty: interned extra keys
   std::vector<Copy> copies;
-  Visit visit;
+  std::vector<Load> loads;  // of the blocks from `matched` on
+  std::array<Visit, MOST_TIERS> visits{};
   Request request;
 
   u32 tree_block(u32 i) const { return i < twins.size() && twins[i] != NONE ? twins[i] : blocks[i]; }
@@ -85,6 +94,17 @@ struct Admission {
   u64 handle = 0;
   u64 hit_tokens = 0;
   Why why;
+  u32 loads = 0;  // blocks more that a lower tier has: they are hits once they are loaded
+};
+
+// When a sealed block is written to a lower tier: at once, at its n-th use, or when it is about to be evicted from the tier
+// above.
+enum class Write : u8 { Through, Selective, Back };
+
+struct TierOptions {
+  u32 frames = 0;
+  Write write = Write::Through;
+  u32 uses = 2;  // selective: from so many uses on
 };
 
 struct Options {
@@ -96,7 +116,14 @@ struct Options {
   bool rewrite = false;   // duplicates: rewrite the table, or keep the own copy until release
   u32 events = 4096;
   u32 evict_batch = 1;
-  u32 tag = 0;  // tells one manager's handles from another's
+  u32 tag = 0;                     // tells one manager's handles from another's
+  std::vector<TierOptions> lower;  // below the device, the fastest first
+
+  std::vector<u32> tier_frames() const {
+    std::vector<u32> all{frames};
+    for (const TierOptions& tier : lower) all.push_back(tier.frames);
+    return all;
+  }
 };
 
 }  // namespace tenure

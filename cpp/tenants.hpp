@@ -18,22 +18,31 @@ struct Quota {
 // A fraction of the frames, rounded down; 0.58 of 100 is 58 although 0.58 · 100 is not quite, in binary.
 inline u32 part_of(double fraction, u32 frames) { return u32(fraction * frames * (1 + 1e-12)); }
 
+// What a tenant has of one tier, in frames.
+struct Share {
+  u32 floor = 0, cap = 0;
+  u32 used = 0;    // frames that hold its blocks
+  u32 queued = 0;  // blocks in its policy's queue
+  std::unique_ptr<Policy> policy;
+};
+
 struct Tenant {
   std::string name;
   Quota quota;
-  u32 floor = 0, cap = 0, pin_cap = 0;  // in frames
-  u32 used = 0;                         // frames that hold its blocks
-  u32 busy = 0;                         // of those, referenced, pinned or held
-  u32 pinned = 0;                       // of those, pinned
-  u32 queued = 0;                       // blocks in its policy's queue
-  u32 dead_roots = 0;                   // invalidated namespaces of its that still have blocks
-  std::unique_ptr<Policy> policy;
+  u32 pin_cap = 0;                   // in device frames
+  u32 busy = 0;                      // device frames that are referenced, pinned or held
+  u32 pinned = 0;                    // of those, pinned
+  u32 dead_roots = 0;                // invalidated namespaces of its that still have blocks
+  std::array<Share, MOST_TIERS> in;  // by tier
   Counters counters;
+
+  Share& device() { return in[DEVICE]; }
+  const Share& device() const { return in[DEVICE]; }
 };
 
 class Tenants {
  public:
-  explicit Tenants(u32 frames) : frames_(frames) {}
+  explicit Tenants(const std::vector<u32>& frames) : frames_(frames) {}  // of each tier
 
   std::vector<Tenant> all;
   Tenant& operator[](u32 tenant) { return all[tenant]; }
@@ -50,32 +59,32 @@ class Tenants {
     if (floors > 1 + 1e-9)
       throw Error(Kind::Config, "floors add up to " + std::to_string(floors) + " of the frames; at most 1 can be promised",
                   {{"floors", floors}});
-    const u32 busy = tenant == NONE ? 0 : all[tenant].busy, before = tenant == NONE ? 0 : all[tenant].floor;
-    const u32 floor = part_of(quota.floor, frames_);
+    const u32 busy = tenant == NONE ? 0 : all[tenant].busy, before = tenant == NONE ? 0 : all[tenant].device().floor;
+    const u32 floor = part_of(quota.floor, frames_[DEVICE]);
     const u64 after = guaranteed_ - std::max(busy, before) + std::max(busy, floor);
-    if (after > frames_)
+    if (after > frames_[DEVICE])
       throw Error(Kind::Quota,
-                  "a floor of " + std::to_string(floor) + " frames cannot be promised now: " + std::to_string(after - frames_) +
-                      " frames too many are in use by others",
-                  {{"floor", double(floor)}, {"short", double(after - frames_)}});
+                  "a floor of " + std::to_string(floor) + " frames cannot be promised now: " +
+                      std::to_string(after - frames_[DEVICE]) + " frames too many are in use by others",
+                  {{"floor", double(floor)}, {"short", double(after - frames_[DEVICE])}});
     return after;
   }
   void set_quota(u32 tenant, const Quota& quota) {
     guaranteed_ = check_quota(tenant, quota);
     Tenant& t = all[tenant];
     t.quota = quota;
-    t.floor = part_of(quota.floor, frames_);
-    t.cap = part_of(quota.cap, frames_);
-    t.pin_cap = part_of(quota.pins, frames_);
+    for (std::size_t k = 0; k < frames_.size(); ++k) {
+      t.in[k].floor = part_of(quota.floor, frames_[k]);
+      t.in[k].cap = part_of(quota.cap, frames_[k]);
+    }
+    t.pin_cap = part_of(quota.pins, frames_[DEVICE]);
   }
-
-  void add_used(u32 tenant, i64 change) { all[tenant].used = u32(all[tenant].used + change); }
 
   void add_busy(u32 tenant, i64 change) {
     Tenant& t = all[tenant];
-    guaranteed_ -= std::max(t.busy, t.floor);
+    guaranteed_ -= std::max(t.busy, t.device().floor);
     t.busy = u32(t.busy + change);
-    guaranteed_ += std::max(t.busy, t.floor);
+    guaranteed_ += std::max(t.busy, t.device().floor);
   }
 
   // How many frames more than can be had the tenant would need to make `more` of its frames busy; 0 = it may.
@@ -89,9 +98,10 @@ class Tenants {
     const u64 busy = t.busy + more;
     Verdict verdict;
     if (more == 0) return verdict;  // a cap that was lowered below what is in use stops growth, nothing else
-    if (busy > t.cap) verdict.over_cap = busy - t.cap;
-    const u64 after = guaranteed_ - std::max(t.busy, t.floor) + std::max<u64>(busy, t.floor);
-    if (after > frames_) verdict.over_frames = after - frames_;
+    const Share& device = t.device();
+    if (busy > device.cap) verdict.over_cap = busy - device.cap;
+    const u64 after = guaranteed_ - std::max(t.busy, device.floor) + std::max<u64>(busy, device.floor);
+    if (after > frames_[DEVICE]) verdict.over_frames = after - frames_[DEVICE];
     return verdict;
   }
 
@@ -99,11 +109,11 @@ class Tenants {
   // Found once for a run of evictions, O(tenants); then O(log tenants) a block, since only the loser's numbers change.
   class Turns {
    public:
-    Turns(const Tenants& tenants, u32 asker) : tenants_(tenants), asker_(asker) {
+    Turns(const Tenants& tenants, u32 tier, u32 asker) : tenants_(tenants), tier_(tier), asker_(asker) {
       if (tenants.size() > 1) gather();
     }
     u32 next() {
-      if (tenants_.size() == 1) return tenants_[0].queued ? 0 : NONE;
+      if (tenants_.size() == 1) return share(0).queued ? 0 : NONE;
       if (last_ != NONE) settle();
       if (heap_.empty()) return NONE;
       return last_ = heap_.front().tenant;
@@ -115,19 +125,20 @@ class Tenants {
       u32 tenant;
       bool operator<(const Turn& other) const { return excess != other.excess ? excess < other.excess : tenant > other.tenant; }
     };
+    const Share& share(u32 tenant) const { return tenants_[tenant].in[tier_]; }
     bool may_lose(u32 tenant) const {
-      const Tenant& t = tenants_[tenant];
-      return t.queued && (tenant == asker_ || t.used > t.floor);
+      const Share& s = share(tenant);
+      return s.queued && (tenant == asker_ || s.used > s.floor);
     }
     double excess(u32 tenant) const {
-      const Tenant& t = tenants_[tenant];
-      return t.used / std::max({1.0, double(t.floor), tenants_.frames_ * t.quota.weight / weights_});
+      const Share& s = share(tenant);
+      return s.used / std::max({1.0, double(s.floor), tenants_.frames_[tier_] * tenants_[tenant].quota.weight / weights_});
     }
     void gather() {
       weights_ = 0;
       heap_.clear();
       for (u32 i = 0; i < tenants_.size(); ++i)
-        if (tenants_[i].used || i == asker_) weights_ += tenants_[i].quota.weight;
+        if (share(i).used || i == asker_) weights_ += tenants_[i].quota.weight;
       for (u32 i = 0; i < tenants_.size(); ++i)
         if (may_lose(i)) heap_.push_back({excess(i), i});
       std::make_heap(heap_.begin(), heap_.end());
@@ -135,7 +146,7 @@ class Tenants {
     void settle() {  // the last one has lost a block
       const u32 tenant = last_;
       last_ = NONE;
-      if (!tenants_[tenant].used && tenant != asker_) return gather();  // one fewer shares
+      if (!share(tenant).used && tenant != asker_) return gather();  // one fewer shares
       std::pop_heap(heap_.begin(), heap_.end());
       heap_.pop_back();
       if (!may_lose(tenant)) return;
@@ -144,13 +155,13 @@ class Tenants {
     }
 
     const Tenants& tenants_;
-    u32 asker_, last_ = NONE;
+    u32 tier_, asker_, last_ = NONE;
     double weights_ = 0;
     std::vector<Turn> heap_;
   };
 
  private:
-  u32 frames_;
+  std::vector<u32> frames_;
   u64 guaranteed_ = 0;  // sum of max(busy, floor)
 };
 

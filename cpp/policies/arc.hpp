@@ -8,7 +8,7 @@ namespace tenure {
 
 class Arc final : public Policy {
  public:
-  Arc(Store& store, u32 frames) : Policy(store, frames), once_(slots), often_(slots), ghosts_(frames) { wants_life = true; }
+  Arc(Store& store, Tier& tier) : Policy(store, tier), once_(slots), often_(slots), ghosts_(frames) { wants_life = true; }
   const char* name() const override { return "arc"; }
 
   void enter(u32 block, u64 key, double) override {

@@ -11,8 +11,8 @@ namespace tenure {
 
 class Cost final : public KeyedPolicy {
  public:
-  Cost(Store& store, u32 frames, const PrefixTree& tree, const PrefillCost& cost)
-      : KeyedPolicy(store, frames), tree_(tree), cost_(cost) {}
+  Cost(Store& store, Tier& tier, const PrefixTree& tree, const PrefillCost& cost)
+      : KeyedPolicy(store, tier), tree_(tree), cost_(cost) {}
   const char* name() const override { return "cost"; }
   std::vector<Parameter> parameters() override {
     return {{"recency", &recency_, 0, 1e6},

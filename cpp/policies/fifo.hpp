@@ -6,7 +6,7 @@ namespace tenure {
 
 class Fifo final : public KeyedPolicy {
  public:
-  Fifo(Store& store, u32 frames) : KeyedPolicy(store, frames) {
+  Fifo(Store& store, Tier& tier) : KeyedPolicy(store, tier) {
     wants_life = true;
     wants_touch = false;
   }

@@ -8,8 +8,8 @@ namespace tenure {
 
 class Gdsf final : public KeyedPolicy {
  public:
-  Gdsf(Store& store, u32 frames, const PrefixTree& tree, const PrefillCost& cost)
-      : KeyedPolicy(store, frames), tree_(tree), cost_(cost) {
+  Gdsf(Store& store, Tier& tier, const PrefixTree& tree, const PrefillCost& cost)
+      : KeyedPolicy(store, tier), tree_(tree), cost_(cost) {
     wants_life = true;
   }
   const char* name() const override { return "gdsf"; }

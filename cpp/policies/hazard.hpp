@@ -13,7 +13,7 @@ namespace tenure {
 
 class Hazard final : public Policy {
  public:
-  Hazard(Store& store, u32 frames) : Policy(store, frames), history_(frames) {
+  Hazard(Store& store, Tier& tier) : Policy(store, tier), history_(frames) {
     wants_life = wants_visits = true;
     for (u32 c = 0; c < HazardClass::COUNT; ++c) heaps_.emplace_back(slots);
     head_.fill(EMPTY);

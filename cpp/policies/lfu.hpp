@@ -7,7 +7,7 @@ namespace tenure {
 
 class Lfu final : public KeyedPolicy {
  public:
-  Lfu(Store& store, u32 frames) : KeyedPolicy(store, frames) { wants_life = true; }
+  Lfu(Store& store, Tier& tier) : KeyedPolicy(store, tier) { wants_life = true; }
   const char* name() const override { return "lfu"; }
   std::vector<Parameter> parameters() override { return {{"ageing", &ageing_, 0, 1}}; }
   void touch(u32 block, const Use&) override { slots[block].value = ageing_ * age_ + slots[block].uses; }

@@ -6,7 +6,7 @@ namespace tenure {
 
 class Lru final : public KeyedPolicy {
  public:
-  Lru(Store& store, u32 frames) : KeyedPolicy(store, frames) { wants_touch = false; }
+  Lru(Store& store, Tier& tier) : KeyedPolicy(store, tier) { wants_touch = false; }
   const char* name() const override { return "lru"; }
   std::vector<Parameter> parameters() override { return {{"newest_first", &newest_first_, 0, 1}}; }
   double key(u32 block) override {

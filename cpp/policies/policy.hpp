@@ -51,7 +51,7 @@ inline constexpr u8 NO_PRIORITY = 0xFF;  // the request named none
 
 class Policy {
  public:
-  explicit Policy(Store& store, u32 frames) : store(store), slots(store.device.slots), frames(frames) {}
+  Policy(Store& store, Tier& tier) : store(store), slots(tier.slots), frames(tier.frames) {}
   virtual ~Policy() = default;
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
@@ -88,7 +88,7 @@ class Policy {
 // A policy that is a formula: the least (key, stamp) goes first. The key MUST stay the same while the block is queued.
 class KeyedPolicy : public Policy {
  public:
-  KeyedPolicy(Store& store, u32 frames) : Policy(store, frames), heap(store.device.slots) {}
+  KeyedPolicy(Store& store, Tier& tier) : Policy(store, tier), heap(tier.slots) {}
 
   virtual double key(u32 block) = 0;
 

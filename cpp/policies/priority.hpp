@@ -13,7 +13,7 @@ namespace tenure {
 
 class Priority final : public KeyedPolicy {
  public:
-  Priority(Store& store, u32 frames) : KeyedPolicy(store, frames) { wants_life = true; }
+  Priority(Store& store, Tier& tier) : KeyedPolicy(store, tier) { wants_life = true; }
   const char* name() const override { return "priority"; }
   std::vector<Parameter> parameters() override { return {{"default", &default_, 0, 100}, {"sticky", &sticky_, 0, 1}}; }
 

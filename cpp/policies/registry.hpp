@@ -19,9 +19,9 @@ namespace tenure {
 // What a policy may look at besides its own slots.
 struct PolicyContext {
   Store& store;
+  Tier& tier;
   const PrefixTree& tree;
   const PrefillCost& cost;
-  u32 frames;
 };
 
 struct PolicyEntry {
@@ -31,10 +31,10 @@ struct PolicyEntry {
 
 template <class P>
 std::unique_ptr<Policy> make(const PolicyContext& c) {
-  if constexpr (std::is_constructible_v<P, Store&, u32, const PrefixTree&, const PrefillCost&>) {
-    return std::make_unique<P>(c.store, c.frames, c.tree, c.cost);
+  if constexpr (std::is_constructible_v<P, Store&, Tier&, const PrefixTree&, const PrefillCost&>) {
+    return std::make_unique<P>(c.store, c.tier, c.tree, c.cost);
   } else {
-    return std::make_unique<P>(c.store, c.frames);
+    return std::make_unique<P>(c.store, c.tier);
   }
 }
 

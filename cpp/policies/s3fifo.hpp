@@ -9,7 +9,7 @@ namespace tenure {
 
 class S3Fifo final : public Policy {
  public:
-  S3Fifo(Store& store, u32 frames) : Policy(store, frames), small_(slots), main_(slots), ghosts_(frames) { wants_life = true; }
+  S3Fifo(Store& store, Tier& tier) : Policy(store, tier), small_(slots), main_(slots), ghosts_(frames) { wants_life = true; }
   const char* name() const override { return "s3fifo"; }
   std::vector<Parameter> parameters() override { return {{"small", &share_, 0.001, 0.999}, {"promote", &promote_, 1, 3}}; }
 

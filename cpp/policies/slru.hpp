@@ -7,7 +7,7 @@ namespace tenure {
 
 class Slru final : public Policy {
  public:
-  Slru(Store& store, u32 frames) : Policy(store, frames), probation_(slots), protected_(slots) { wants_life = true; }
+  Slru(Store& store, Tier& tier) : Policy(store, tier), probation_(slots), protected_(slots) { wants_life = true; }
   const char* name() const override { return "slru"; }
   std::vector<Parameter> parameters() override { return {{"share", &share_, 0, 1}, {"threshold", &threshold_, 1, 1e6}}; }
 

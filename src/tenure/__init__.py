@@ -18,10 +18,12 @@ from tenure.errors import (
 )
 from tenure.identity import Identity, Layout, content_digest
 from tenure.lease import Lease
-from tenure.ledger import BlockInfo, Counts, Event, LeaseInfo, Reason, State, TenantStats, Why
+from tenure.ledger import BlockInfo, Counts, Event, LeaseInfo, Reason, State, TenantStats, TierStats, Why
+from tenure.lower import LowerTier
 from tenure.manager import BlockManager
 from tenure.retention import PrefillCost, PriorityRange, Quota, Retention
 from tenure.sequence import Appended, Copy, Match, Rewrite, Sequence
+from tenure.transfers import BlockName, Content, Load, Write
 
 __version__ = "0.1.0"
 
@@ -29,9 +31,11 @@ __all__ = [
     "Appended",
     "BlockInfo",
     "BlockManager",
+    "BlockName",
     "BudgetError",
     "CapacityError",
     "ConfigError",
+    "Content",
     "Copy",
     "Counts",
     "Event",
@@ -42,6 +46,8 @@ __all__ = [
     "Layout",
     "Lease",
     "LeaseInfo",
+    "Load",
+    "LowerTier",
     "Match",
     "PolicyError",
     "PrefillCost",
@@ -58,8 +64,10 @@ __all__ = [
     "StateError",
     "TenantStats",
     "TenureError",
+    "TierStats",
     "TokenError",
     "TraceError",
     "Why",
+    "Write",
     "content_digest",
 ]

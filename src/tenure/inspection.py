@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from tenure import _core
 from tenure.checks import integer
-from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, TenantStats, block_info
+from tenure.errors import ConfigError
+from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, TenantStats, TierStats, block_info
 from tenure.tenants import Tenants
 
 __all__ = ["Inspection"]
@@ -17,6 +18,7 @@ class Inspection:
 
     frames: int
     tenants: Tenants
+    tiers: tuple[str, ...]
     _core: _core.Pool
     _clock: Callable[[], float]
 
@@ -26,7 +28,7 @@ class Inspection:
         return self.counts()
 
     def counts(self) -> Counts:
-        """Frames by state."""
+        """Device frames by state."""
         free, active, sealed, cached, _swapped = self._core.states()
         return Counts(self.frames, free, active, sealed, cached)
 
@@ -35,9 +37,11 @@ class Inspection:
         return {name: self.tenants.stats(name) for name in self.tenants.names}
 
     def totals(self) -> dict[str, int]:
-        """Counters of the whole pool: pinned frames, leases refused for want of budget, events so far, open sequences."""
+        """Counters of the whole pool: pinned frames, leases refused for want of budget, events so far, open sequences, and the
+        blocks that are swapped out."""
         pinned, refused, logged, running = self._core.totals()
-        return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running}
+        swapped = self._core.states()[4]
+        return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running, "swapped": swapped}
 
     def events(self, since: int = 0) -> list[Event]:
         """The events from number `since` on, as far as they are still kept."""
@@ -52,23 +56,35 @@ class Inspection:
                 None if frame < 0 else frame,
                 self.tenants.names[tenant],
                 STATES[state],
+                self.tiers[tier],
             )
-            for i, (time_, what, block, generation, frame, tenant, state) in enumerate(rows)
+            for i, (time_, what, block, generation, frame, tenant, state, tier) in enumerate(rows)
         ]
 
-    def block(self, frame: int) -> BlockInfo | None:
-        """The block in a frame, None when it is free. Raises ConfigError for a frame that does not exist."""
-        integer("frame", frame, 0, self.frames - 1)
-        row = self._core.block(frame)
+    def block(self, frame: int, tier: str = "device") -> BlockInfo | None:
+        """The block in a frame of a tier, None when it is free. Raises ConfigError for a frame or tier that does not exist."""
+        integer("frame", frame, 0, (1 << 32) - 1)
+        row = self._core.block(self._tier(tier), frame)
         return None if row is None else block_info(row, self.tenants.names)
 
     def blocks(self) -> Iterator[BlockInfo]:
-        """Every block that has a frame."""
+        """Every block that has a frame on the device."""
         for frame in range(self.frames):
             info = self.block(frame)
             if info is not None:
                 yield info
 
-    def victims(self, tenant: str) -> list[int]:
+    def victims(self, tenant: str, tier: str = "device") -> list[int]:
         """The frames of a tenant that could be evicted now, in its policy's order. Invalidated ones go before all of them."""
-        return [int(frame) for frame in self._core.order(self.tenants.number(tenant), self._clock())]
+        order = self._core.order(self._tier(tier), self.tenants.number(tenant), self._clock())
+        return [int(frame) for frame in order]
+
+    def tier_stats(self, tier: str) -> TierStats:
+        """What came into a tier and left it. Raises ConfigError for a tier that is not there."""
+        return TierStats(**self._core.moved(self._tier(tier)))
+
+    def _tier(self, name: str) -> int:
+        try:
+            return self.tiers.index(name)
+        except ValueError:
+            raise ConfigError(f"there is no tier {name!r}; there are {', '.join(self.tiers)}") from None

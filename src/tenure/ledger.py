@@ -39,6 +39,8 @@ class Reason(str, Enum):
     """another namespace has these tokens: tenant, adapter, weights, dtype, ... differ (`Why.differs`)"""
     LIMIT = "limit"
     """the caller's max_hit"""
+    TIER_FAILED = "tier_failed"
+    """a lower tier had it and could not give it back"""
 
 
 class Why(NamedTuple):
@@ -67,7 +69,7 @@ class Why(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Frames by the state of their block: free + active + sealed + cached == frames."""
+    """Device frames by the state of their block: free + active + sealed + cached == frames."""
 
     frames: int
     free: int
@@ -87,6 +89,7 @@ class Event(NamedTuple):
     frame: int | None
     tenant: str
     state: State
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,21 @@ class TenantStats:
     def hit_rate(self) -> float:
         """Blocks found ÷ full blocks asked for; 0 when none were."""
         return self.blocks_hit / self.blocks_asked if self.blocks_asked else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierStats:
+    """A tier's free frames now, and what came into it and left it since the start, in blocks."""
+
+    free: int
+    stored: int
+    loaded: int
+    no_room: int
+    failed: int
+    unloaded: int
+    lost: int
+    evicted: int
+    dropped: int
 
 
 REASONS = tuple(Reason(name) for name in _core.REASONS)

@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tenure import _core
@@ -18,20 +18,23 @@ from tenure.identity import Identity
 from tenure.inspection import Inspection
 from tenure.lease import Lease
 from tenure.ledger import POLICY_NAMES, REASONS, LeaseInfo, Reason, Why
+from tenure.lower import WRITE_MODES, LowerTier
 from tenure.presets import preset_options
 from tenure.retention import PrefillCost, Retention
 from tenure.sequence import Match, Sequence
 from tenure.tenants import Tenants
+from tenure.transfers import Transfers
 
 __all__ = ["BlockManager"]
 
 _TAGS = itertools.count(1)
+_DEVICE = 0
 _PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect", "lookup"))
 _MOST_FRAMES = (1 << 31) - 1
 _MOST_HANDLE = (1 << 64) - 1
 
 
-class BlockManager(Inspection):
+class BlockManager(Inspection, Transfers):
     """The blocks of one pool of frames.
 
     frames: how many blocks have room. block_size: tokens a block. policy: the name of a built-in policy, or an object with
@@ -41,7 +44,8 @@ class BlockManager(Inspection):
     "keep" the own copy until release, or "rewrite" the table. recompute_last: never hit a prompt's last token (an engine must
     compute at least one to have logits). seed: salts the hashes. events: how many events to keep. evict_batch: blocks to evict
     at least when any must go (1 = the exact shortfall). prefill, block_tokens: what prefill costs, and how many tokens a block
-    stands for, to the policies that weigh it.
+    stands for, to the policies that weigh it. lower: the tiers below the device, the fastest first; whoever owns the bytes makes
+    the copies (`Sequence.loads`, `take_writes`).
 
     All methods may be called from any thread. Raises ConfigError for settings that do not fit.
     """
@@ -63,6 +67,7 @@ class BlockManager(Inspection):
         evict_batch: int = 1,
         prefill: PrefillCost | None = None,
         block_tokens: float | None = None,
+        lower: Iterable[LowerTier] = (),
     ) -> None:
         integer("frames", frames, 1, _MOST_FRAMES)
         integer("block_size", block_size, 1, 65535)
@@ -73,11 +78,13 @@ class BlockManager(Inspection):
         fraction("pin_budget", pin_budget)
         if on_duplicate not in ("keep", "rewrite"):
             raise ConfigError(f"on_duplicate is {on_duplicate!r}: 'keep' or 'rewrite' is needed")
+        tiers = _checked(lower)
         self.frames = frames
         self.block_size = block_size
+        self.tiers = ("device", *(tier.name for tier in tiers))
         self._clock = clock
         self._recompute_last = recompute_last
-        self._policy = policy
+        self._policies = [policy, *(tier.policy for tier in tiers)]
         self._core = _core.Pool(
             frames=frames,
             block_size=block_size,
@@ -92,7 +99,10 @@ class BlockManager(Inspection):
             tag=next(_TAGS) & 0xFFF,
             slope=(prefill or PrefillCost()).slope,
             block_tokens=float(block_size) if block_tokens is None else positive("block_tokens", block_tokens),
+            lower=[(tier.frames, WRITE_MODES.index(tier.write), tier.uses) for tier in tiers],
         )
+        for number, tier in enumerate(tiers, 1):
+            self._core.set_policy(number, tier.policy, numbers(tier.params), -math.inf)
         self.tenants = Tenants(self._core)
         self._spaces: dict[bytes, int] = {}
         self._identities: list[Identity] = []
@@ -162,15 +172,15 @@ class BlockManager(Inspection):
             if max_hit is not None:
                 request.max_hit = integer("max_hit", max_hit, 0, 1 << 62)
         space, tokens = self._enter(who, tokens, 1)
-        handle, hit, why = self._core.admit(space, tokens, self._clock(), request, written)
+        handle, hit, why, _loads = self._core.admit(space, tokens, self._clock(), request, written)
         return Sequence(self, handle, hit, why, who)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
         """What a request with these tokens would find; holds nothing and touches nothing. Raises TokenError."""
         request = self._request(extra_keys) if self._recompute_last or extra_keys is not None else None
         space, tokens = self._enter(who, tokens)
-        frames, why = self._core.match(space, tokens, self._clock(), request)
-        return Match(len(frames) * self.block_size, frames, self._why(why, who))
+        frames, tiers, why = self._core.match(space, tokens, self._clock(), request)
+        return Match(len(frames) * self.block_size, frames, self._why(why, who), tuple(self.tiers[tier] for tier in tiers))
 
     def resume(self, handle: int) -> Sequence:
         """The sequence of a handle kept as a number. Raises StaleHandleError or ForeignHandleError."""
@@ -247,23 +257,29 @@ class BlockManager(Inspection):
 
     @property
     def policy(self) -> str:
-        """The policy in force: a built-in's name, or the class name of a policy of your own."""
-        name = POLICY_NAMES[self._core.policy()]
-        return type(self._policy).__name__ if name == "custom" else name
+        """The device's policy in force: a built-in's name, or the class name of a policy of your own."""
+        return self.policy_of("device")
 
     @property
     def params(self) -> dict[str, float]:
-        """The policy's parameters."""
-        return self._core.parameters()
+        """The parameters of the device's policy."""
+        return self._core.parameters(_DEVICE)
 
-    def set_policy(self, policy: str | object, **params: float) -> None:
-        """Changes the policy on the live pool; what is cached stays, in order of last use. Raises ConfigError, PolicyError."""
-        self._core.set_policy(policy, numbers(params), self._clock())
-        self._policy = policy
+    def policy_of(self, tier: str) -> str:
+        """A tier's policy in force. Raises ConfigError for a tier that is not there."""
+        number = self._tier(tier)
+        name = POLICY_NAMES[self._core.policy(number)]
+        return type(self._policies[number]).__name__ if name == "custom" else name
 
-    def set_params(self, **params: float) -> None:
-        """Changes parameters of the policy in force. Raises ConfigError for one it does not have or a value out of range."""
-        self._core.set_parameters(numbers(params), self._clock())
+    def set_policy(self, policy: str | object, *, tier: str = "device", **params: float) -> None:
+        """Changes a tier's policy on the live pool; what is cached stays, by last use. Raises ConfigError or PolicyError."""
+        number = self._tier(tier)
+        self._core.set_policy(number, policy, numbers(params), self._clock())
+        self._policies[number] = policy
+
+    def set_params(self, *, tier: str = "device", **params: float) -> None:
+        """Changes parameters of a tier's policy. Raises ConfigError for one it does not have or a value out of range."""
+        self._core.set_parameters(self._tier(tier), numbers(params), self._clock())
 
     # -- inside
 
@@ -328,6 +344,17 @@ class BlockManager(Inspection):
         while self._orphans:
             with contextlib.suppress(StaleHandleError, IndexError):  # released by its number, or by another thread just now
                 self._core.release(self._orphans.popleft(), True, self._clock())
+
+
+def _checked(lower: Iterable[LowerTier]) -> list[LowerTier]:
+    tiers = list(lower)
+    for tier in tiers:
+        if not isinstance(tier, LowerTier):
+            raise ConfigError(f"a tier below the device is described by a LowerTier, not {type(tier).__name__}")
+    names = [tier.name for tier in tiers]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"two tiers have one name: {', '.join(names)}")
+    return tiers
 
 
 def _finite(value: float) -> float | None:

@@ -14,6 +14,7 @@ from tenure.checks import integer
 from tenure.errors import StaleHandleError, TokenError
 from tenure.identity import Identity
 from tenure.ledger import Why
+from tenure.transfers import BlockName, Load
 
 if TYPE_CHECKING:
     from tenure.manager import BlockManager
@@ -40,11 +41,13 @@ class Rewrite(NamedTuple):
 
 
 class Match(NamedTuple):
-    """What is cached of a prompt."""
+    """What is cached of a prompt: on the device, and further on in lower tiers."""
 
     hit_tokens: int
     frames: Frames
     why: Why
+    lower: tuple[str, ...] = ()
+    """of the blocks after those, the tier that has each"""
 
 
 class Appended(NamedTuple):
@@ -99,6 +102,22 @@ class Sequence:
     def copies(self) -> list[Copy]:
         """Copies that have not been acknowledged yet (partial reuse, copy-on-write); their sources are held."""
         return [Copy(*c) for c in self._manager._core.copies(self.handle)]
+
+    @property
+    def loads(self) -> list[Load]:
+        """Hits beyond `hit_tokens` whose bytes are in lower tiers, in order. Make the copies, then say so with `loaded`."""
+        core, tiers = self._manager._core, self._manager.tiers
+        return [
+            Load(BlockName(block, generation), tiers[tier], source, target)
+            for block, generation, tier, source, target in core.loads(self.handle)
+        ]
+
+    def loaded(self, count: int) -> int:
+        """The first `count` loads have put verified bytes into their target frames; the rest is to be computed. Returns (and
+        sets) `hit_tokens`. Until this is called a sequence with loads can only be released."""
+        integer("count", count, 0, 1 << 31)
+        self.hit_tokens = self._manager._core.finish_loads(self.handle, count, self._manager._clock())
+        return self.hit_tokens
 
     @property
     def why(self) -> Why:

@@ -70,5 +70,5 @@ class Tenants(MutableMapping[str, Quota]):
 
     def stats(self, name: str) -> TenantStats:
         """Its frames and counters."""
-        row = self._core.tenant(self.number(name))
+        row = self._core.tenant(self.number(name), 0)
         return TenantStats(**{key: row[key] for key in TenantStats.__dataclass_fields__})

@@ -47,6 +47,9 @@ Options random_options(Random& rng) {
   o.events = rng.chance(0.5) ? 64 : 0;
   o.evict_batch = rng.chance(0.7) ? 1 : 1 + rng.below(o.frames);
   o.tag = rng.below(4096);
+  if (rng.chance(0.6))
+    for (u32 k = 1 + rng.below(MOST_TIERS - 1); k > 0; --k)
+      o.lower.push_back({1 + rng.below(2 * o.frames), Write(rng.below(3)), 1 + rng.below(3)});
   return o;
 }
 
@@ -70,12 +73,16 @@ class Worker {
   void finish(double now) {
     try {
       Pool::Guard guard(pool_);
+      for (u32 transfer : writes_) pool_.finish_write(transfer, true, now);
+      for (u64 handle : loading_) pool_.release(handle, true, now);
       for (u64 handle : running_) pool_.release(handle, false, now);
       for (u64 handle : leases_) pool_.end_lease(handle, now);
       pool_.check();
     } catch (const Error& error) {
       fail(error.what(), seed_, steps_);
     }
+    writes_.clear();
+    loading_.clear();
     running_.clear();
     leases_.clear();
   }
@@ -131,14 +138,39 @@ class Worker {
         fail("a copy goes to a block that is not the sequence's", seed_, steps_);
   }
 
+  // Copies between tiers: some are begun, some finished, some fail.
+  void move_bytes(double now) {
+    const u32 tier = 1 + rng_.below(u32(pool_.options.lower.size()));
+    const u32 what = rng_.below(10);
+    if (what < 3) {
+      for (const Pool::Order& order : pool_.take_writes(tier, rng_.below(8), rng_.below(4), now))
+        writes_.push_back(order.transfer);
+    } else if (what < 6 && !writes_.empty()) {
+      const std::size_t count = 1 + rng_.below(u32(writes_.size()));
+      for (std::size_t i = 0; i < count; ++i) pool_.finish_write(writes_[i], rng_.chance(0.9), now);
+      writes_.erase(writes_.begin(), writes_.begin() + std::ptrdiff_t(count));
+    } else if (what < 9 && !loading_.empty()) {
+      const u64 handle = loading_.back();
+      loading_.pop_back();
+      const u32 loads = u32(pool_.loads(handle).size());
+      pool_.finish_loads(handle, rng_.chance(0.8) ? loads : rng_.below(loads + 1), now);
+      running_.push_back(handle);
+      compare(handle, {});
+    } else if (rng_.chance(0.3)) {
+      const u32 id = rng_.below(pool_.store.records() + 1);
+      if (id < pool_.store.records()) pool_.lose(tier, id, pool_.store.blocks[id].generation, now);
+    }
+  }
+
   void act(double now) {
+    if (!pool_.options.lower.empty() && rng_.chance(0.3)) return move_bytes(now);
     const u32 space = spaces_[rng_.below(u32(spaces_.size()))];
     const u32 what = rng_.below(1000);
     if (what < 300 || running_.empty()) {
       if (running_.size() > 200) return;
       const std::vector<u32> prompt = tokens();
       const Admission in = pool_.admit(space, prompt.data(), prompt.size(), request(), now);
-      running_.push_back(in.handle);
+      (in.loads ? loading_ : running_).push_back(in.handle);
       compare(in.handle, prompt);
       return;
     }
@@ -179,17 +211,19 @@ class Worker {
       pool_.set_quota(tenant, {rng_.real() / 3, 0.5 + rng_.real() / 2, 0.1 + rng_.real(), rng_.real()});
     } else if (what < 985) {
       const u8 policy = u8(rng_.below(OPTIMUM));
-      pool_.set_policy(POLICIES[policy].make, policy, {}, now);
+      pool_.set_policy(rng_.below(pool_.store.tiers()), POLICIES[policy].make, policy, {}, now);
     } else if (what < 990) {
-      std::map<std::string, double> values = pool_.policy_parameters();
-      pool_.set_policy_parameters(values, now);
+      const u32 tier = rng_.below(pool_.store.tiers());
+      std::map<std::string, double> values = pool_.policy_parameters(tier);
+      pool_.set_policy_parameters(tier, values, now);
     } else if (what < 994) {
       pool_.sweep(now);
     } else if (what < 996) {
       pool_.clear(now);
     } else {
       for (u32 t = 0; t < pool_.tenants.size(); ++t)
-        if (pool_.order(t, now).size() != pool_.tenants[t].queued) fail("the order is not the queue", seed_, steps_);
+        for (u32 k = 0; k < pool_.store.tiers(); ++k)
+          if (pool_.order(k, t, now).size() != pool_.tenants[t].in[k].queued) fail("the order is not the queue", seed_, steps_);
     }
     if (alone_ && rng_.chance(0.1)) stale(handle, at);
   }
@@ -211,7 +245,8 @@ class Worker {
   Random rng_;
   u64 seed_, steps_ = 0;
   bool alone_;
-  std::vector<u64> running_, leases_;
+  std::vector<u64> running_, loading_, leases_;
+  std::vector<u32> writes_;  // under way, in their order
 };
 
 std::vector<u32> open_spaces(Pool& pool) {
@@ -240,7 +275,8 @@ void one_round(u64 seed) {
   worker.check();
   pool.clear(now + 1000);
   worker.check();
-  if (pool.store.device.free() != pool.options.frames) fail("frames are left in use", seed, 2000);
+  for (u32 k = 0; k < pool.store.tiers(); ++k)
+    if (pool.store.tier(k).free() != pool.store.tier(k).frames) fail("frames are left in use", seed, 2000);
 }
 
 void one_round_of_threads(u64 seed, double seconds) {

@@ -32,7 +32,8 @@ class Twin {
  public:
   using Key = std::tuple<u32, u32, u32, std::vector<u32>>;  // root, parent, extra key, tokens
 
-  Twin(u32 frames, u32 size, u64 chains, u32 roots) : store_(frames, size), tree_(store_), size_(size), chains_(chains) {
+  Twin(u32 frames, u32 size, u64 chains, u32 roots)
+      : store_(std::vector<u32>{frames}, size), tree_(store_), size_(size), chains_(chains) {
     for (u32 r = 0; r < roots; ++r) tree_.roots.push_back(Root{r * 77, r, 0, NONE, 0, NONE, 0, 1, false});
   }
 

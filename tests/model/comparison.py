@@ -57,7 +57,7 @@ def compare_blocks(subject: Subject, refs: Counter[Node], pins: Counter[Node], h
             hittable,
             node.tokens,
         )
-    rows = [core.block(frame) for frame in range(mine.options.frames)]
+    rows = [core.block(0, frame) for frame in range(mine.options.frames)]
     told = [row if row is None or row[13] else (*row[:7], 0, -1, *row[9:]) for row in rows]
     if told != expected:
         for frame, (got, should) in enumerate(zip(told, expected, strict=True)):
@@ -71,7 +71,7 @@ def compare_tenants(subject: Subject, busy: set[Node], pins: Counter[Node], leav
     kv, mine = subject.kv, subject.mine
     same("tenants", kv.tenants.names, [tenant.name for tenant in mine.tenants])
     for number, tenant in enumerate(mine.tenants):
-        row = kv._core.tenant(number)
+        row = kv._core.tenant(number, 0)
         own = [node for node in mine.nodes if node.root.tenant == number]
         told = [row["used"], row["busy"], row["pinned"], row["floor"], row["cap"], *(row[name] for name in COUNTED)]
         floor, cap = mine.quota(number)
@@ -84,7 +84,7 @@ def compare_tenants(subject: Subject, busy: set[Node], pins: Counter[Node], leav
             raise DisagreementError(f"tenant {tenant.name}: (told, expected) differ in {wrong}")
         policy = mine.policies[number]
         queue = [node for node in own if node in leaves]
-        victims = kv._core.order(number, now).tolist()
+        victims = kv._core.order(0, number, now).tolist()
         if policy.definite:
             same(f"victims of {tenant.name}", victims, [node.frame for node in policy.order(queue, mine.now)])
         else:
@@ -130,7 +130,7 @@ def compare_leases(subject: Subject, now: float) -> None:
 def compare_endings(subject: Subject) -> None:
     """The counters of reasons against the reasons that were told."""
     for number, tenant in enumerate(subject.mine.tenants):
-        told = {reason: count for reason, count in subject.kv._core.tenant(number)["endings"].items() if count}
+        told = {reason: count for reason, count in subject.kv._core.tenant(number, 0)["endings"].items() if count}
         same(f"endings of {tenant.name}", told, dict(subject.endings[tenant.name]))
 
 

@@ -101,7 +101,7 @@ class MatchingTouches(Core):
     def match(self, space: int, tokens: Any, now: float, request: Any) -> Any:
         found = self.core.match(space, tokens, now, request)
         if len(found[0]):
-            handle, _, _ = self.core.admit(space, tokens, now, request, False)
+            handle, *_ = self.core.admit(space, tokens, now, request, False)
             self.core.release(handle, True, now)
         return found
 
@@ -123,8 +123,8 @@ class WeightsIgnored(Core):
 
 class HitsOneTokenMore(Core):
     def admit(self, *args: Any) -> Any:
-        handle, hit, why = self.core.admit(*args)
-        return handle, hit + 1, why
+        handle, hit, *rest = self.core.admit(*args)
+        return handle, hit + 1, *rest
 
 
 class HitsBeyondTheLimit(Core):
@@ -164,14 +164,14 @@ class AnchorsForgotten(Core):
 
 class BlamesTheWrongThing(Core):
     def admit(self, *args: Any) -> Any:
-        handle, hit, (code, *rest) = self.core.admit(*args)
+        handle, hit, (code, *rest), loads = self.core.admit(*args)
         evicted, never = _core.REASONS.index("evicted"), _core.REASONS.index("never_seen")
-        return handle, hit, (never if code == evicted else code, *rest)
+        return handle, hit, (never if code == evicted else code, *rest), loads
 
 
 class TellsTheOtherOrder(Core):
-    def parameters(self) -> dict[str, float]:
-        return {name: 1 - value for name, value in self.core.parameters().items()}
+    def parameters(self, tier: int) -> dict[str, float]:
+        return {name: 1 - value for name, value in self.core.parameters(tier).items()}
 
 
 def without_extra_keys(*args: Any, **settings: Any) -> BlockManager:

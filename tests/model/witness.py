@@ -13,7 +13,7 @@ from .records import DisagreementError, Node
 ALLOCATE = _core.EVENTS.index("allocate")
 GONE = frozenset(_core.EVENTS.index(name) for name in ("evict", "expire", "invalidate"))
 
-Row = tuple[float, int, int, int, int, int, int]
+Row = tuple[float, int, int, int, int, int, int, int]
 """time, what, block, generation, frame, tenant, state"""
 
 
@@ -24,7 +24,7 @@ class Witness:
         self._came: deque[tuple[tuple[int, int], int]] = deque()
         self._went: deque[tuple[tuple[int, int], str]] = deque()
         self._all: list[tuple[str, tuple[int, int]]] = []
-        for _, what, block, generation, frame, _, _ in rows:
+        for _, what, block, generation, frame, *_ in rows:
             self._all.append((_core.EVENTS[what], (block, generation)))
             if what == ALLOCATE:
                 self._came.append(((block, generation), frame))

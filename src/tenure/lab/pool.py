@@ -48,6 +48,7 @@ def run(
         tag=0,
         slope=PrefillCost().slope,
         block_tokens=float(trace.block_size),
+        lower=[],
     )
     # The optimum is free to evict anyone: ids are never shared between tenants, so one namespace changes no hit.
     tenants = ("",) if optimal else trace.tenants

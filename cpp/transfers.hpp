@@ -1,0 +1,330 @@
+// Bytes between tiers: what is to be copied where, and what came of it. The copying itself is the caller's. Each tier holds, of a
+// block that it has, all the blocks before it too: so what is evicted leaf by leaf never leaves an unreachable end behind.
+#pragma once
+#include "pool.hpp"
+
+namespace tenure {
+
+// -- up: a hit whose bytes are below
+
+inline std::vector<Load> Pool::loads(u64 handle) { return sequence(handle).loads; }
+
+// The tree's block takes over the frame of the sequence's own one at table position i, and its place in the table.
+inline bool Pool::adopt(Sequence& seq, u32 i, u32 id) {
+  const u32 own = seq.blocks[i];
+  Block& o = store.blocks[own];
+  if (o.refs > 1 || o.holds) return false;
+  Block& b = store.blocks[id];
+  const u32 frame = store.device.slots[own].frame, below = store.fastest(id);
+  if (!b.busy()) unqueue(id);
+  store.device.slots[own].frame = NONE;
+  store.device.attach(id, frame);
+  b.refs++;  // the tenant has as many frames as before, and as many busy ones
+  move(own, Step::ReleasePartial);
+  note(Happened::Free, own);
+  forget_rest(own);
+  store.destroy(own);
+  tree.roots[seq.root].live--;
+  for (Copy& copy : seq.copies)
+    if (copy.target == own) copy.target = id;
+  seq.blocks[i] = id;
+  move(id, Step::SwapIn);
+  tree.count_child(store.device, id, 1);
+  b.flags |= ENTERED;
+  Policy& policy = *tenants[seq.tenant].device().policy;
+  if (policy.wants_life) policy.enter(id, ghost_key(b), now_);
+  note(Happened::SwapIn, id);
+  for (u32 k = 1; k < below; ++k)
+    if (options.lower[k - 1].write == Write::Through) want_written(k, id);
+  return true;
+}
+
+inline void Pool::drop_loads(Sequence& seq, u32 from) {
+  for (u32 i = u32(seq.loads.size()); i-- > from;) {  // the deepest first: a dead block goes with all below it
+    moved[seq.loads[i].tier].unloaded++;
+    unhold(seq.loads[i].block);
+  }
+  seq.loads.clear();
+}
+
+// The first `loaded` loads have put verified bytes into the sequence's frames: those blocks are hits. The rest is to be computed.
+inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
+  Sequence& seq = sequence(handle);
+  if (loaded > seq.loads.size())
+    throw Error(Kind::Config,
+                std::to_string(loaded) + " loads cannot be done: the sequence has " + std::to_string(seq.loads.size()),
+                {{"loaded", double(loaded)}, {"loads", double(seq.loads.size())}});
+  tick(now);
+  u32 done = 0;
+  for (; done < loaded; ++done) {
+    const Load load = seq.loads[done];
+    const u32 i = seq.matched + done;
+    Block& b = store.blocks[load.block];
+    if (dead(b) || !(b.flags & IN_TREE)) break;
+    if (store.in(DEVICE, load.block)) {  // another request has brought it meanwhile
+      const u32 own = seq.blocks[i];
+      refer(load.block);
+      note(Happened::Hit, load.block);
+      seq.blocks[i] = load.block;
+      unrefer(own);
+    } else if (store.tier(load.tier).slots[load.block].frame != load.source || !adopt(seq, i, load.block)) {
+      break;  // its frame has been given away under the copy
+    }
+    unhold(load.block);
+    moved[load.tier].loaded++;
+  }
+  Counters& c = tenants[seq.tenant].counters;
+  const u32 asked = u32(seq.loads.size());
+  drop_loads(seq, done);
+  seq.matched += done;
+  seq.sealed = seq.matched;
+  seq.written = std::max(seq.written, u64(seq.matched) * options.block_size);
+  c.blocks_hit += done;
+  c.tokens_hit += u64(done) * options.block_size;
+  c.missed[u8(Reason::TierFailed)] += asked - done;
+  if (seq.request.written) {
+    seq.written = seq.length;
+    seal_written(seq, 0, nullptr);
+  }
+  return u64(seq.matched) * options.block_size;
+}
+
+// -- down: sealed blocks are written to lower tiers
+
+inline void Pool::want_written(u32 k, u32 id) {
+  constexpr std::size_t LEAST = 1024;
+  auto& wanted = wanted_[k];
+  if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))
+    std::erase_if(wanted, [&](const Wanted& w) {
+      return store.blocks[w.block].generation != w.generation || store.in(k, w.block) || writing(k, w.block);
+    });
+  wanted.push_back({id, store.blocks[id].generation});
+}
+
+// One frame more for the tenant in a tier: a free one, or one that can be evicted there.
+inline bool Pool::room_in(u32 k, u32 tenant) {
+  const Share& s = tenants[tenant].in[k];
+  if (s.used >= s.cap) {
+    evict(k, 1, tenant, true);
+    if (s.used >= s.cap) return false;
+  }
+  if (!store.tier(k).free()) evict(k, 1, tenant, false);
+  return store.tier(k).free() > 0;
+}
+
+// A run of writes down one path. While any is under way the whole path is held: an idle block above a busy one could not be
+// evicted, and would not be counted as busy.
+inline u32 Pool::open_run(u32 above) {
+  const u32 run = place(runs_, spare_runs_);
+  runs_[run] = {above, 0};
+  for (u32 at = above; at != NONE; at = store.blocks[at].parent) hold(at);
+  return run;
+}
+inline void Pool::close_run(u32 run) {
+  spare_runs_.push_back(run);
+  u32 above;
+  for (u32 at = runs_[run].deepest; at != NONE; at = above) {
+    above = store.blocks[at].parent;  // settling may free the block
+    unhold(at);
+  }
+  runs_[run].deepest = NONE;
+}
+
+// Orders one block to be written to a tier, at the end of a run; false: there is no room for it.
+inline bool Pool::order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders) {
+  const Block& b = store.blocks[id];
+  const u32 tenant = tenant_of(b), from = store.fastest(id);
+  hold(id);
+  if (!room_in(k, tenant)) {
+    moved[k].no_room++;
+    unhold(id);
+    return false;
+  }
+  const u32 source = store.tier(from).slots[id].frame, target = store.tier(k).take_frame();
+  tenants[tenant].in[k].used++;
+  store.tier(k).slots[id].spare = 1;
+  runs_[run].deepest = id;
+  runs_[run].under_way++;
+  const u32 index = place(transfers_, spare_transfers_);
+  transfers_[index] = {true, id, k, from, source, target, run};
+  orders.push_back({index, id, b.generation, from, source, target});
+  return true;
+}
+
+// Orders a block and those before it that the tier lacks, from the root down; `run` is the run that it may go on with. False:
+// so many frames cannot be held now.
+inline bool Pool::order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders) {
+  std::vector<u32> path;
+  u32 above = id;
+  for (; above != NONE && !store.in(k, above) && !writing(k, above); above = store.blocks[above].parent) path.push_back(above);
+  if (path.empty()) return true;
+  const bool goes_on = run != NONE && runs_[run].deepest == above;
+  u32 newly_busy = 0;
+  const auto counts = [&](u32 at) { return store.in(DEVICE, at) && !store.blocks[at].busy(); };
+  for (const u32 at : path) newly_busy += counts(at);
+  for (u32 at = goes_on ? NONE : above; at != NONE; at = store.blocks[at].parent) newly_busy += counts(at);
+  if (!tenants.may(tenant_of(store.blocks[id]), newly_busy).ok()) return false;
+  if (!goes_on) {
+    if (run != NONE && !runs_[run].under_way) close_run(run);
+    run = open_run(above);
+  }
+  while (!path.empty() && order_write(k, path.back(), run, orders)) path.pop_back();
+  return true;
+}
+
+// write_back: orders what the tier above would evict next and this one lacks.
+inline void Pool::demote(u32 k, u32 most, u32& run, std::vector<Order>& orders) {
+  const u32 above = k - 1;
+  std::vector<std::pair<u32, u32>> taken;  // block, tenant: out of their queue while the next ones are looked for
+  Tenants::Turns turns(tenants, above, NONE);
+  for (u32 from; taken.size() < most && (from = turns.next()) != NONE;) {
+    Share& share = tenants[from].in[above];
+    const u32 id = share.policy->take(NONE, now_);
+    share.queued--;
+    taken.emplace_back(id, from);
+  }
+  for (const auto& [id, tenant] : taken) queue_if_evictable(above, id);
+  for (const auto& [id, tenant] : taken)
+    if (!dead(store.blocks[id])) order_path(k, id, run, orders);
+}
+
+// Up to about `most` copies to make into a tier; `demote`: blocks of the tier above to make clean, for a tier that is written to
+// only at eviction. Each order MUST be finished by finish_write(), in this order.
+inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, double now) {
+  if (k == DEVICE || k >= store.tiers())
+    throw Error(Kind::Config, "there is no lower tier " + std::to_string(k), {{"tier", double(k)}});
+  tick(now);
+  std::vector<Order> orders;
+  u32 run = NONE;
+  for (auto& wanted = wanted_[k]; !wanted.empty() && orders.size() < most; wanted.pop_front()) {
+    const Wanted next = wanted.front();
+    const Block& b = store.blocks[next.block];
+    const bool there = b.generation == next.generation && (b.flags & IN_TREE) && !dead(b);
+    if (there && !order_path(k, next.block, run, orders)) break;  // it waits
+  }
+  if (count) demote(k, count, run, orders);
+  if (run != NONE && !runs_[run].under_way) close_run(run);
+  return orders;
+}
+
+// A write is over. False: it does not count (it failed, or the block has been invalidated or its source given away meanwhile),
+// and what is in the target frame is nobody's.
+inline bool Pool::finish_write(u32 index, bool done, double now) {
+  if (index >= transfers_.size() || !transfers_[index].alive)
+    throw Error(Kind::StaleHandle, "no such write is under way", {{"transfer", double(index)}});
+  tick(now);
+  const Transfer t = std::exchange(transfers_[index], Transfer{});
+  spare_transfers_.push_back(index);
+  Tier& tier = store.tier(t.to);
+  Block& b = store.blocks[t.block];
+  tier.slots[t.block].spare = 0;
+  const bool counts = done && !dead(b) && (b.flags & IN_TREE) && (b.parent == NONE || store.in(t.to, b.parent)) &&
+                      store.tier(t.from).slots[t.block].frame == t.source;
+  if (counts) {
+    if (b.parent != NONE) unqueue(t.to, b.parent);
+    tier.attach(t.block, t.target);
+    tree.count_child(tier, t.block, 1);
+    Slot& s = tier.slots[t.block];
+    const Slot& source = store.tier(t.from).slots[t.block];
+    s.uses = source.uses;
+    s.last = source.last;
+    s.stamp = source.stamp ? source.stamp : ++stamp_;
+    introduce(t.to, t.block);
+    moved[t.to].stored++;
+    note(Happened::Store, t.block, t.to);
+  } else {
+    tier.give_frame(t.target);
+    tenants[tenant_of(b)].in[t.to].used--;
+    moved[t.to].failed++;
+  }
+  if (--runs_[t.run].under_way == 0) close_run(t.run);
+  return counts;
+}
+
+// A tier's copy of a block is bad or gone, and with it what it has below the block. What no other tier has is lost.
+inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
+  tick(now);
+  if (id >= store.records() || store.blocks[id].generation != generation || !store.in(k, id)) return;
+  std::vector<u32> below{id};
+  for (std::size_t i = 0; i < below.size(); ++i)
+    for (u32 child = store.blocks[below[i]].first_child; child != NONE; child = store.blocks[child].next)
+      if (store.in(k, child)) below.push_back(child);
+  const u32 parent = store.blocks[id].parent;
+  for (std::size_t i = below.size(); i-- > 0;) {
+    const u32 at = below[i];
+    moved[k].lost++;
+    unqueue(k, at);
+    leave_tier(k, at, false);
+  }
+  for (std::size_t i = below.size(); i-- > 0;)
+    if (store.fastest(below[i]) == NONE) doom(below[i], Reason::TierFailed);
+  if (parent != NONE) queue_if_evictable(k, parent);
+}
+
+inline Pool::Content Pool::content(u32 id, u32 generation) const {
+  if (id >= store.records() || store.blocks[id].generation != generation || !(store.blocks[id].flags & IN_TREE))
+    throw Error(Kind::StaleHandle, "the block is gone", {{"block", double(id)}});
+  const Block& b = store.blocks[id];
+  const auto expiry = expiries_.find(id);
+  const u32* tokens = store.tokens_of(id);
+  return {tree.roots[b.root].space,
+          b.parent,
+          b.parent == NONE ? 0 : store.blocks[b.parent].generation,
+          b.depth,
+          expiry == expiries_.end() ? FOR_EVER : expiry->second,
+          extras_.bytes(b.extra),
+          {tokens, tokens + options.block_size}};
+}
+
+// -- a tier that outlived its process
+
+// A block found in a frame of a lower tier: NONE when there is an equal one already. Parents come first; restored() comes last.
+inline u32 Pool::restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 k, u32 frame, double expires,
+                         double now) {
+  tick(now);
+  if (k == DEVICE || k >= store.tiers() || frame >= store.tier(k).frames)
+    throw Error(Kind::Config, "tier " + std::to_string(k) + " has no frame " + std::to_string(frame) + " to restore",
+                {{"tier", double(k)}, {"frame", double(frame)}});
+  const u32 root = spaces_[space].root, tenant = spaces_[space].tenant;
+  if (parent != NONE && (parent >= store.records() || !(store.blocks[parent].flags & IN_TREE) ||
+                         store.blocks[parent].root != root || !store.in(k, parent)))
+    throw Error(Kind::Config, "the block before a restored one must be in its tier already", {{"parent", double(parent)}});
+  if (expires <= now_) return NONE;
+  const u32 key = extra.empty() ? 0 : extras_.take(extra);
+  const u64 chain =
+      chain_hash(parent == NONE ? salt_ : store.blocks[parent].chain, extras_.hash(key), tokens, options.block_size);
+  const u32 id = tree.find(root, parent, key, tokens, [&] { return chain; }) == NONE ? store.create() : NONE;
+  if (id != NONE && !store.tier(k).claim(id, frame)) {
+    store.destroy(id);
+    extras_.drop(key);
+    return NONE;
+  }
+  if (id == NONE) {
+    extras_.drop(key);
+    return NONE;
+  }
+  if (parent != NONE) unqueue(k, parent);
+  Block& b = store.blocks[id];
+  b.root = root;
+  b.parent = parent;
+  b.depth = parent == NONE ? 0 : store.blocks[parent].depth + 1;
+  b.chain = chain;
+  b.extra = key;
+  b.filled = u16(options.block_size);
+  b.flags = HASHED;
+  std::memcpy(store.tokens_of(id), tokens, options.block_size * sizeof(u32));
+  tree.roots[root].live++;
+  tenants[tenant].in[k].used++;
+  for (const Step step : {Step::Allocate, Step::Seal, Step::Release, Step::SwapOut}) move(id, step);  // in its former life
+  tree.link(id);
+  Slot& s = store.tier(k).slots[id];
+  s.last = now_;
+  s.stamp = ++stamp_;
+  introduce(k, id);
+  note(Happened::Restore, id, k);
+  if (expires < FOR_EVER) set_expiry(id, expires);
+  queue_if_evictable(k, id);
+  return id;
+}
+
+}  // namespace tenure

@@ -1,0 +1,98 @@
+"""The copies between tiers as the manager orders them: what to write where, what is in a block, what was lost or found again.
+Base of BlockManager, called by whoever owns the bytes; it moves none itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tenure import _core
+from tenure.checks import integer
+from tenure.identity import Identity
+
+__all__ = ["BlockName", "Content", "Load", "Transfers", "Write"]
+
+
+class BlockName(NamedTuple):
+    """One life of a block: its record and how often that has been used."""
+
+    block: int
+    generation: int
+
+
+class Load(NamedTuple):
+    """A hit whose bytes are in frame `source` of a lower tier and belong into device frame `target`."""
+
+    name: BlockName
+    tier: str
+    source: int
+    target: int
+
+
+class Write(NamedTuple):
+    """An order to copy a block from frame `source` of tier `origin` to frame `target` of tier `tier`; both ends are held until
+    `finish_write`."""
+
+    transfer: int
+    name: BlockName
+    tier: str
+    origin: str
+    source: int
+    target: int
+
+
+class Content(NamedTuple):
+    """What a block's bytes are the KV of. `parent`: None for a first block; `expires`: on the manager's clock (inf: never)."""
+
+    who: Identity
+    parent: BlockName | None
+    depth: int
+    expires: float
+    extra_key: bytes
+    tokens: npt.NDArray[np.int32]
+
+
+class Transfers:
+    """The copying half of BlockManager."""
+
+    tiers: tuple[str, ...]
+    _core: _core.Pool
+    _clock: Callable[[], float]
+    _identities: list[Identity]
+    _tier: Callable[[str], int]
+
+    def take_writes(self, tier: str, most: int = 64, *, demote: int = 0) -> list[Write]:
+        """Copies to make into a lower tier, about `most`: blocks that its write mode says are due, those before them first.
+        demote: for a tier written to at eviction: how many of the next victims above to make clean. Each MUST be given to
+        `finish_write`, in this order. Raises ConfigError for a tier that is not there.
+        """
+        integer("most", most, 0, 1 << 30)
+        integer("demote", demote, 0, 1 << 30)
+        return [
+            Write(transfer, BlockName(block, generation), tier, self.tiers[origin], source, target)
+            for transfer, block, generation, origin, source, target in self._core.take_writes(
+                self._tier(tier), most, demote, self._clock()
+            )
+        ]
+
+    def finish_write(self, write: Write, done: bool) -> bool:
+        """The copy was made and verified, or not. False: it does not count (failed, or the block was invalidated meanwhile), and
+        what is in the target frame is nobody's. Raises StaleHandleError for one that is not under way."""
+        return self._core.finish_write(write.transfer, done, self._clock())
+
+    def waiting(self, tier: str) -> int:
+        """How many blocks wait to be written to a tier, at most (some may be gone by now)."""
+        return self._core.waiting(self._tier(tier))
+
+    def lose(self, tier: str, name: BlockName) -> None:
+        """A tier's copy of a block turned out bad or gone; with it goes what the tier has below it. Harmless when it is gone."""
+        self._core.lose(self._tier(tier), *name, self._clock())
+
+    def content(self, name: BlockName) -> Content:
+        """What a block holds. Raises StaleHandleError when it is gone."""
+        space, parent, generation, depth, expires, extra, tokens = self._core.content(*name)
+        above = None if parent < 0 else BlockName(parent, generation)
+        return Content(self._identities[space], above, depth, expires, extra, tokens)
