@@ -61,7 +61,7 @@ $(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab]'
 	touch $@
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,test,lint]'
+	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,test,lint]'
 	touch $@ $(VENV)/.installed-user
 
 clean:
