@@ -25,8 +25,6 @@ __all__ = ["DiskTier"]
 
 _STAGE = 16 << 20
 """Bytes of aligned memory a call works with; also the most that is written between two rounds of entries."""
-_MOST_AT_ONCE = 256
-"""Buffers of one vectored call; systems take 1024."""
 
 
 class DiskTier(Tier):
@@ -82,7 +80,7 @@ class DiskTier(Tier):
         entries = Places(str(self.path), index, store.format.entry_bytes, self.frames, sync)
         self._index = Index(entries, self.frames, layout, self.codec.id, self._slot, self._namespaces)
         self._slots = Places(str(self.path), segments, self._slot, store.format.segment_slots, sync)
-        self._at_once = max(1, min(_MOST_AT_ONCE, _STAGE // self._slot))
+        self._at_once = max(1, _STAGE // self._slot)
         if self._namespaces.damaged:
             self._refuse("torn")
 

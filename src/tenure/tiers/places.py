@@ -11,6 +11,9 @@ from tenure.tiers.files import NO_SPACE, read_at, write_at
 
 __all__ = ["Places"]
 
+_MOST_BUFFERS = 1000
+"""Of one vectored call; systems take 1,024."""
+
 Failed = dict[int, TierError]
 """The places that failed, and why."""
 
@@ -83,7 +86,8 @@ class Places:
         """Places side by side in one file whose pieces fill them (the last one need not)."""
         run: list[int] = []
         for place in pieces:
-            if run and (place != run[-1] + 1 or place % self._each == 0 or len(pieces[run[-1]]) != self.stride):
+            together = run and place == run[-1] + 1 and place % self._each and len(pieces[run[-1]]) == self.stride
+            if run and (not together or len(run) == _MOST_BUFFERS):
                 yield run
                 run = []
             run.append(place)

@@ -189,6 +189,10 @@ def _frames_under(cap: int, form: Format, room: int, others: int) -> int:
 def _fit(store: Store) -> None:
     """Gives every file its size. Raises StoreError when the disk is too full; nothing has then grown."""
     index_bytes = store.frames * store.format.entry_bytes
+    needed = store.frames * store.format.slot_bytes + index_bytes - space_taken(store.path)
+    disk = os.statvfs(store.path)
+    if needed > disk.f_bfree * disk.f_frsize:  # rather than to fill the disk first
+        raise _no_space(store, needed, "not tried")
     segments = store.segments()
     if size_of(store.index) > index_bytes:
         os.truncate(store.index, index_bytes)  # first the entries, then what they tell of
@@ -196,14 +200,9 @@ def _fit(store: Store) -> None:
         if old not in segments:
             old.unlink()
     _clear_lost(store, segments)
-    wanted = {store.index: index_bytes, **segments}
-    needed = sum(max(0, nbytes - space_taken(path)) for path, nbytes in wanted.items())
     before: dict[Path, int | None] = {}
     try:
-        disk = os.statvfs(store.path)
-        if needed > disk.f_bfree * disk.f_frsize:
-            raise OSError("not tried")
-        for path, nbytes in wanted.items():
+        for path, nbytes in {store.index: index_bytes, **segments}.items():
             before[path] = size_of(path) if path.exists() else None
             reserve(path, nbytes)
     except OSError as error:
@@ -213,13 +212,17 @@ def _fit(store: Store) -> None:
                     path.unlink()
                 elif nbytes_before < size_of(path):
                     os.truncate(path, nbytes_before)
-        disk = os.statvfs(store.path)
-        free = disk.f_bavail * disk.f_frsize
-        raise StoreError(
-            f"{needed} more bytes cannot be reserved for {store.path}, {free} are free: give it a smaller cap ({error})",
-            needed=needed,
-            free=free,
-        ) from error
+        raise _no_space(store, needed, error) from error
+
+
+def _no_space(store: Store, needed: int, why: object) -> StoreError:
+    disk = os.statvfs(store.path)
+    free = disk.f_bavail * disk.f_frsize
+    return StoreError(
+        f"{needed} more bytes cannot be reserved for {store.path}, {free} are free: give it a smaller cap ({why})",
+        needed=needed,
+        free=free,
+    )
 
 
 def _clear_lost(store: Store, segments: dict[Path, int]) -> None:
