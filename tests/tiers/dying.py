@@ -1,4 +1,4 @@
-"""A process that dies at its n-th change of a file: before it, in its middle, or after it. What it does then changes nothing more.
+"""A process that dies at its n-th change of a file: before it, in its middle, or after it. After that it changes nothing.
 Used by the crash tests; needs no second process, so that every single point can be tried."""
 
 from __future__ import annotations

@@ -431,7 +431,7 @@ def test_kill_9_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path: Pat
 
 
 def told(lines: list[str], kept: dict[int, int]) -> tuple[set[int], bool]:
-    """Enters into `kept` what the writer said it had done; returns the frames in flight, and whether a namespace was being dropped."""
+    """Enters what the writer has done into `kept`; returns the frames in flight, and whether a namespace was being dropped."""
     doubtful: set[int] = set()
     dropping = False
     for line in lines:
