@@ -102,11 +102,11 @@ def test_a_closed_store_goes_on_to_the_next_owner_when_the_last_call_has_left(tm
     tier.put_namespace(SPACE, b"")
     write(tier, [0, 1])
     scan = tier.scan()
-    with tier._entered() as is_open:
-        assert is_open
-        tier.close()
-        with pytest.raises(StoreError, match="open in this process"):
-            opened(tmp_path)
+    assert tier._enter()
+    tier.close()
+    with pytest.raises(StoreError, match="open in this process"):
+        opened(tmp_path)
+    tier._leave()
     assert list(scan) == []
     with opened(tmp_path) as again:
         assert len(restored(again)) == 2

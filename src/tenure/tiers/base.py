@@ -6,8 +6,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -89,7 +88,8 @@ class Tier(ABC):
     def write(self, frames: Sequence[int], blocks: Sequence[Buffer], records: Sequence[Record]) -> list[Outcome]:
         """Puts blocks into frames, whatever was in them; one outcome a block. A frame whose block failed is empty."""
         places = self._places(frames)
-        self._same_length(places, blocks=blocks, records=records)
+        self._same_length(places, "blocks", blocks)
+        self._same_length(places, "records", records)
         self._checked(records)
         views = [self._bytes(block) for block in blocks]
         return self._done("writes", len(places), lambda: self._write(places, views, records))
@@ -98,7 +98,8 @@ class Tier(ABC):
         """Fills `into` from frames; one outcome a block: None only when the frame holds this very record and its payload is
         proven. The buffer of a block that failed may hold anything."""
         places = self._places(frames)
-        self._same_length(places, records=records, into=into)
+        self._same_length(places, "records", records)
+        self._same_length(places, "into", into)
         self._checked(records)
         views = [self._bytes(buffer, writable=True) for buffer in into]
         return self._done("reads", len(places), lambda: self._read(places, records, views))
@@ -150,42 +151,42 @@ class Tier(ABC):
     @abstractmethod
     def _close(self) -> None: ...
 
-    def _count(self, **amounts: int) -> None:
+    def _count(self, what: str, amount: int) -> None:
         with self._gate:
-            self._totals.update(amounts)
+            self._totals[what] += amount
 
     def _refuse(self, kind: str) -> None:
-        """Counts a refusal that is no outcome of a block."""
         with self._gate:
             self._refused[kind] += 1
 
     # -- inside
 
     def _done(self, what: str, blocks: int, work: Callable[[], list[Outcome]]) -> list[Outcome]:
-        with self._entered() as is_open:
-            outcomes: list[Outcome] = (
-                work() if is_open else [TierError("closed", f"the tier {self.name} is closed") for _ in range(blocks)]
-            )
+        if self._enter():
+            try:
+                outcomes = work()
+            finally:
+                self._leave()
+        else:
+            outcomes = [TierError("closed", f"the tier {self.name} is closed") for _ in range(blocks)]
         failed = [outcome for outcome in outcomes if outcome is not None]
-        with self._gate:
-            self._totals[what] += len(outcomes) - len(failed)
-            self._refused.update(outcome.kind for outcome in failed)
+        self._count(what, len(outcomes) - len(failed))
+        for outcome in failed:
+            self._refuse(outcome.kind)
         return outcomes
 
-    @contextmanager
-    def _entered(self) -> Iterator[bool]:
-        """Keeps what the tier holds from going back while a call is inside; False when it is closed."""
+    def _enter(self) -> bool:
+        """Keeps what the tier holds from going back until `_leave`; False when it is closed."""
         with self._gate:
-            is_open = self._open
-            self._inside += is_open
-        try:
-            yield is_open
-        finally:
-            with self._gate:
-                self._inside -= is_open
-                last = is_open and not self._open and not self._inside
-            if last:
-                self._close()
+            self._inside += self._open
+            return self._open
+
+    def _leave(self) -> None:
+        with self._gate:
+            self._inside -= 1
+            last = not self._open and not self._inside
+        if last:
+            self._close()
 
     def _places(self, frames: Sequence[int]) -> list[int]:
         places = [integer("frame", frame, 0, self.frames - 1) for frame in frames]
@@ -201,10 +202,9 @@ class Tier(ABC):
             if record.layout is not self.layout and record.layout != self.layout:
                 raise ConfigError(f"a record of {record.layout}: this tier holds {self.layout}")
 
-    def _same_length(self, places: list[int], **others: Sequence[Any]) -> None:
-        for name, values in others.items():
-            if len(values) != len(places):
-                raise ConfigError(f"{len(places)} frames but {len(values)} {name}: one for each frame is needed")
+    def _same_length(self, places: list[int], name: str, values: Sequence[Any]) -> None:
+        if len(values) != len(places):
+            raise ConfigError(f"{len(places)} frames but {len(values)} {name}: one for each frame is needed")
 
     def _bytes(self, buffer: Any, writable: bool = False) -> memoryview:
         try:

@@ -23,8 +23,8 @@ from tenure.tiers.store import LOCK, Format, open_store
 
 __all__ = ["DiskTier"]
 
-_STAGE = 16 << 20
-"""Bytes of aligned memory a call works with; also the most that is written between two rounds of entries."""
+_TOGETHER = 8 << 20
+"""Bytes that are hashed and moved together: few enough to be still in the processor's cache for the second of the two."""
 
 
 class DiskTier(Tier):
@@ -58,7 +58,7 @@ class DiskTier(Tier):
         wanted = Format.of(layout, self.codec, checked_key(key), largest)
         self.path = Path(path)
         self._key = key
-        self._stages: deque[memoryview] = deque()
+        self._spare: deque[memoryview] = deque()
         try:
             with contextlib.ExitStack() as opening:
                 self.path.mkdir(mode=0o700, exist_ok=True)
@@ -80,7 +80,7 @@ class DiskTier(Tier):
         entries = Places(str(self.path), index, store.format.entry_bytes, self.frames, sync)
         self._index = Index(entries, self.frames, layout, self.codec.id, self._slot, self._namespaces)
         self._slots = Places(str(self.path), segments, self._slot, store.format.segment_slots, sync)
-        self._at_once = max(1, _STAGE // self._slot)
+        self._at_once = max(1, _TOGETHER // self._slot)
         if self._namespaces.damaged:
             self._refuse("torn")
 
@@ -94,8 +94,12 @@ class DiskTier(Tier):
         """
         parts = self._index.scan()
         while True:
-            with self._entered() as is_open:
-                part = next(parts, None) if is_open else None
+            if not self._enter():
+                return
+            try:
+                part = next(parts, None)
+            finally:
+                self._leave()
             if part is None:
                 return
             found, refused = part
@@ -129,18 +133,19 @@ class DiskTier(Tier):
         jobs = {frame: (block, record) for frame, block, record in zip(frames, blocks, records, strict=True)}
         failed: Failed = {}
         for part in self._parts(frames):
-            with self._stage() as stage:
-                failed |= self._write_part({frame: jobs[frame] for frame in part}, stage)
+            borrowed: list[memoryview] = []
+            try:
+                failed |= self._write_part({frame: jobs[frame] for frame in part}, borrowed)
+            finally:
+                self._spare.extend(borrowed)
         return [failed.get(frame) for frame in frames]
 
-    def _write_part(self, jobs: dict[int, tuple[memoryview, Record]], stage: memoryview) -> Failed:
-        lives = {
-            frame: self._namespaces.life(record.namespace) for frame, (_, record) in jobs.items()
-        }  # first: it may be dropped
+    def _write_part(self, jobs: dict[int, tuple[memoryview, Record]], borrowed: list[memoryview]) -> Failed:
+        lives = {frame: self._namespaces.life(record.namespace) for frame, (_, record) in jobs.items()}  # as it was at the start
         failed = self._index.empty(jobs)
         entries: dict[int, bytes] = {}
         pieces: dict[int, memoryview] = {}
-        for number, (frame, (block, record)) in enumerate(jobs.items()):
+        for frame, (block, record) in jobs.items():
             if frame in failed:
                 continue
             try:
@@ -148,12 +153,13 @@ class DiskTier(Tier):
             except TierError as error:
                 failed[frame] = error
             else:
-                pieces[frame] = self._piece(payload, stage[number * self._slot : (number + 1) * self._slot])
+                pieces[frame] = self._piece(payload, borrowed)
         failed |= self._slots.put(pieces)
         half_done = self._index.put({frame: entry for frame, entry in entries.items() if frame not in failed})
-        self._index.empty(sorted(half_done))  # if this fails too, the checksum of the entry tells
-        failed |= half_done
-        self._count(bytes_written=sum(len(piece) for frame, piece in pieces.items() if frame not in failed))
+        if half_done:
+            self._index.empty(sorted(half_done))  # if this fails too, the checksum of the entry tells
+            failed |= half_done
+        self._count("bytes_written", sum(len(piece) for frame, piece in pieces.items() if frame not in failed))
         return failed
 
     def _encoded(self, frame: int, block: memoryview, record: Record, life: bytes | None) -> tuple[memoryview, bytes]:
@@ -162,11 +168,11 @@ class DiskTier(Tier):
         payload = memoryview(self.codec.encode(block, self.layout))
         return payload, pack(record, self.codec.id, payload, life, self._key)
 
-    def _piece(self, payload: memoryview, slot: memoryview) -> memoryview:
+    def _piece(self, payload: memoryview, borrowed: list[memoryview]) -> memoryview:
         """The payload in a form that can go to the disk: itself, or a copy in aligned memory, padded with zeros."""
         if not self.direct or aligned(payload):
             return payload
-        whole = _to_page(len(payload))
+        slot, whole = self._borrow(borrowed), _to_page(len(payload))
         slot[: len(payload)] = payload
         slot[len(payload) : whole] = bytes(whole - len(payload))
         return slot[:whole]
@@ -175,21 +181,23 @@ class DiskTier(Tier):
         jobs = {frame: (record, out) for frame, record, out in zip(frames, records, into, strict=True)}
         failed: Failed = {}
         for part in self._parts(frames):
-            with self._stage() as stage:
-                failed |= self._read_part({frame: jobs[frame] for frame in part}, stage)
+            borrowed: list[memoryview] = []
+            try:
+                failed |= self._read_part({frame: jobs[frame] for frame in part}, borrowed)
+            finally:
+                self._spare.extend(borrowed)
         return [failed.get(frame) for frame in frames]
 
-    def _read_part(self, jobs: dict[int, tuple[Record, memoryview]], stage: memoryview) -> Failed:
+    def _read_part(self, jobs: dict[int, tuple[Record, memoryview]], borrowed: list[memoryview]) -> Failed:
         envelopes, failed = self._index.get(list(jobs))
         pieces: dict[int, memoryview] = {}
-        for number, (frame, (record, out)) in enumerate(jobs.items()):
+        for frame, (record, out) in jobs.items():
             if frame in failed:
                 continue
             if envelopes[frame].record != record:
                 failed[frame] = TierError("foreign", f"frame {frame} of {self.path} holds another block", frame=frame)
             else:
-                slot = stage[number * self._slot : (number + 1) * self._slot]
-                pieces[frame] = self._landing(out, envelopes[frame].length, slot)
+                pieces[frame] = self._landing(out, envelopes[frame].length, borrowed)
         failed |= self._slots.get(pieces, {frame: envelopes[frame].length for frame in pieces})
         for frame, piece in pieces.items():
             if frame in failed:
@@ -202,14 +210,14 @@ class DiskTier(Tier):
                     self.codec.decode(payload, self.layout, out)
             except TierError as error:
                 failed[frame] = error
-        self._count(bytes_read=sum(len(piece) for frame, piece in pieces.items() if frame not in failed))
+        self._count("bytes_read", sum(len(piece) for frame, piece in pieces.items() if frame not in failed))
         return failed
 
-    def _landing(self, out: memoryview, length: int, slot: memoryview) -> memoryview:
+    def _landing(self, out: memoryview, length: int, borrowed: list[memoryview]) -> memoryview:
         """Where a payload is read to: the caller's own buffer when it can be, else aligned memory."""
         if isinstance(self.codec, Raw) and length == len(out) and (not self.direct or aligned(out)):
             return out
-        return slot[: _to_page(length) if self.direct else length]
+        return self._borrow(borrowed)[: _to_page(length) if self.direct else length]
 
     def _erase(self, frames: list[int]) -> list[Outcome]:
         failed = self._index.empty(sorted(frames))
@@ -217,26 +225,23 @@ class DiskTier(Tier):
 
     def _close(self) -> None:
         self._files.close()
-        self._stages.clear()
+        self._spare.clear()
 
     # -- inside
 
     def _parts(self, frames: list[int]) -> Iterator[list[int]]:
-        """The frames in ascending order, as many at once as one stage holds."""
+        """The frames in ascending order, as many at once as are to be moved together."""
         ordered = sorted(frames)
         for start in range(0, len(ordered), self._at_once):
             yield ordered[start : start + self._at_once]
 
-    @contextlib.contextmanager
-    def _stage(self) -> Iterator[memoryview]:
+    def _borrow(self, borrowed: list[memoryview]) -> memoryview:
+        """Aligned memory of a slot's size, until the part is done."""
         try:
-            stage = self._stages.pop()
+            borrowed.append(self._spare.pop())
         except IndexError:
-            stage = empty_buffer(self._at_once * self._slot)
-        try:
-            yield stage
-        finally:
-            self._stages.append(stage)
+            borrowed.append(empty_buffer(self._slot))
+        return borrowed[-1]
 
     def _still_ours(self) -> None:
         if not self._open or not self._lock.still_ours():

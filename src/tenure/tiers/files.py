@@ -42,26 +42,30 @@ _held_lock = threading.Lock()
 def write_at(fd: int, buffers: Sequence[memoryview], offset: int) -> None:
     """Writes all of the buffers, one behind the other. Raises OSError; a part may then have been written."""
     left = list(buffers)
-    while left:
+    missing = sum(map(len, left))
+    while missing:
         done = os.pwritev(fd, left, offset)
         if done <= 0:
             raise OSError(errno.EIO, "nothing was written")
         offset += done
-        left = _after(left, done)
+        missing -= done
+        if missing:
+            left = _after(left, done)
 
 
 def read_at(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
     """Fills the buffers one behind the other; returns the bytes read, fewer only at the file's end. Raises OSError."""
     left = list(buffers)
     total = 0
-    while left:
+    missing = sum(map(len, left))
+    while missing:
         done = os.preadv(fd, left, offset + total)
-        if done == 0:
-            break
         total += done
-        if done % PAGE and sum(map(len, left)) > done:  # the file's end: direct I/O cannot go on from here
+        missing -= done
+        if done == 0 or (missing and done % PAGE):  # the file's end: direct I/O cannot go on from within a page
             break
-        left = _after(left, done)
+        if missing:
+            left = _after(left, done)
     return total
 
 

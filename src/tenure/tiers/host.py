@@ -73,7 +73,7 @@ class HostTier(Tier):
             return error
         self._slot(frame, len(payload))[:] = payload
         self._held[frame] = _Held(record, len(payload), checksum(payload) if self._verify else None)
-        self._count(bytes_written=len(payload))
+        self._count("bytes_written", len(payload))
         return None
 
     def _read(self, frames: list[int], records: Sequence[Record], into: list[memoryview]) -> list[Outcome]:
@@ -92,7 +92,7 @@ class HostTier(Tier):
             self.codec.decode(payload, self.layout, out)
         except TierError as error:
             return error
-        self._count(bytes_read=held.length)
+        self._count("bytes_read", held.length)
         return None
 
     def _erase(self, frames: list[int]) -> list[Outcome]:
