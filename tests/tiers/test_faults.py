@@ -389,9 +389,13 @@ def test_a_file_system_that_is_full(tmp_path: Path) -> None:
     code = FULL.format(path=path, folder=str(tmp_path))
     script = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$2" -c "$3"'
     mounted = ["sh", "-c", script, "sh", str(tmp_path), sys.executable, code]
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+    alone = ["unshare", "-rm"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*alone, sys.executable, "-c", ""], check=False, capture_output=True).returncode
+    ):
         pytest.skip("needs a mount namespace of its own (unshare -rm)")
-    done = subprocess.run(["unshare", "-rm", *mounted], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*alone, *mounted], capture_output=True, text=True, check=False, timeout=60)
     if "mount:" in done.stderr:
         pytest.skip("no tmpfs can be mounted here")
     assert done.stdout.split("\n")[:4] == ["refused True", f"full {errno.ENOSPC}", "written True", "not put True"], done.stderr

@@ -401,7 +401,7 @@ def test_kill_9_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path: Pat
     seen = 0
     for turn in range(int(os.environ.get("TENURE_KILLS", "4"))):
         code = WRITER.format(path=path, store=str(tmp_path / "store"), cap=CAP, seed=turn, direct=[None, False][turn % 2])
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         time.sleep(float(rng.uniform(0, 0.15)))
