@@ -7,7 +7,7 @@ PEERS ?= .peers
 SECONDS ?= 30
 SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 
-.PHONY: demo test lint types bench asan tsan test-peers units format clean
+.PHONY: demo test lint types bench asan tsan fuzz test-peers units format clean
 
 # A mixed workload through every policy, with plots in out/demo. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
 # and the build (about 250 MB in .venv).
@@ -44,6 +44,17 @@ build/%-tsan: tests/cpp/%.cpp $(wildcard cpp/*.hpp cpp/policies/*.hpp)
 	@mkdir -p build
 	$(CXX) $(SANITIZED) -fsanitize=thread $< -o $@ -pthread
 
+# What a tier reads, under coverage-guided fuzzing: SECONDS in all (ten minutes), shared between the targets.
+FUZZED := record index table description codec
+fuzz: SECONDS = 600
+fuzz: $(VENV)/.installed-fuzz
+	@for target in $(FUZZED); do echo "== $$target"; \
+	  (cd tests && ../$(BIN)/python -m fuzz $$target -max_total_time=$$(($(SECONDS) / $(words $(FUZZED)))) \
+	    -rss_limit_mb=1024 -timeout=10 -verbosity=0 -print_final_stats=1) || exit 1; done
+$(VENV)/.installed-fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m pip install -q 'atheris>=3'
+	touch $@
+
 # The real vLLM and SGLang beside us, each in an environment of its own under $(PEERS) (see tools/peers.sh for what it installs).
 $(PEERS)/.made: tools/peers.sh
 	PYTHON=$(PYTHON) tools/peers.sh $(PEERS)
@@ -61,7 +72,7 @@ $(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab]'
 	touch $@
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,test,lint]'
+	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,test,lint]'
 	touch $@ $(VENV)/.installed-user
 
 clean:

@@ -14,10 +14,13 @@ __all__ = [
     "IntegrityError",
     "PolicyError",
     "QuotaError",
+    "RecordError",
     "ReentrancyError",
     "StaleHandleError",
     "StateError",
+    "StoreError",
     "TenureError",
+    "TierError",
     "TokenError",
     "TraceError",
 ]
@@ -81,3 +84,19 @@ class ReentrancyError(TenureError):
 
 class TraceError(TenureError, ValueError):
     """A trace line or file that cannot be used; names the file and the line."""
+
+
+class RecordError(TenureError, ValueError):
+    """A record that is malformed, or bytes that are no record."""
+
+
+class StoreError(TenureError):
+    """A store on disk that cannot be opened or changed: of another format, in use, no room, not writable."""
+
+
+class TierError(TenureError):
+    """Why a tier did not keep or give one block; the caller treats it as a miss. `kind` says which sort (tenure.tiers.KINDS)."""
+
+    def __init__(self, kind: str, message: str, **numbers: Any) -> None:
+        super().__init__(message, **numbers)
+        self.kind = kind
