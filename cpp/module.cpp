@@ -242,8 +242,8 @@ NB_MODULE(_core, m) {
           "frames"_a, "block_size"_a, "policy"_a.none(), "parameters"_a, "seed"_a, "pin_budget"_a, "partial_reuse"_a, "rewrite"_a,
           "events"_a, "evict_batch"_a, "tag"_a, "slope"_a, "block_tokens"_a, "lower"_a)
       .def("open_tenant", [](PyPool& p, const std::string& name) { return locked(p, [&] { return p.open_tenant(name); }); })
-      .def("open_space",
-           [](PyPool& p, u32 tenant, float rebuild) { return locked(p, [&] { return p.open_space(tenant, rebuild); }); })
+      .def("open_space", [](PyPool& p, u32 tenant, float rebuild,
+                            u32 tiers) { return locked(p, [&] { return p.open_space(tenant, rebuild, tiers); }); })
       .def("may_enter", [](PyPool& p) { p.refuse_reentry(); })
       .def("check_quota",
            [](PyPool& p, i64 tenant, double floor, double cap, double weight, double pins) {
@@ -394,7 +394,7 @@ NB_MODULE(_core, m) {
                              {{"tokens", double(ids.size())}, {"block_size", double(p.options.block_size)}});
                return p.restore(space, parent < 0 ? NONE : u32(parent), ids.data(), key, tier, frame, expires, now);
              });
-             return id == NONE ? i64(-1) : i64(id);
+             return std::make_pair(id == NONE ? i64(-1) : i64(id), id == NONE ? 0 : p.store.blocks[id].generation);
            })
       .def("restored",
            [](PyPool& p, u32 tier) {

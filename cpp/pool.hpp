@@ -78,7 +78,7 @@ class Pool {
   u64 clear(double now);
 
   // -- settings
-  u32 open_space(u32 tenant, float rebuild);
+  u32 open_space(u32 tenant, float rebuild, u32 tiers = ~0u);
   u32 open_tenant(const std::string& name);
   void set_quota(u32 tenant, const Quota& quota);
   void set_policy(u32 tier, const PolicyMaker& make, u8 index, const std::map<std::string, double>& parameters, double now);
@@ -132,6 +132,7 @@ class Pool {
     u32 root, previous, tenant;
     u64 salt;
     float rebuild;
+    u32 tiers;  // a bit each: the tiers that its blocks may be written to
   };
 
   // A place that is spare, or a new one at the end.
@@ -301,6 +302,7 @@ class Pool {
     u32 deepest = NONE, under_way = 0;
   };
   bool writing(u32 k, u32 id) const { return !store.in(k, id) && store.tier(k).slots[id].spare; }
+  bool may_hold(u32 k, u32 id) const { return spaces_[tree.roots[store.blocks[id].root].space].tiers >> k & 1; }
   void want_written(u32 k, u32 id);
   bool room_in(u32 k, u32 tenant);
   u32 open_run(u32 above);

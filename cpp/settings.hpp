@@ -16,10 +16,10 @@ inline u32 Pool::open_tenant(const std::string& name) {
   return tenants.size() - 1;
 }
 
-inline u32 Pool::open_space(u32 tenant, float rebuild) {
+inline u32 Pool::open_space(u32 tenant, float rebuild, u32 tiers) {
   const u32 s = u32(spaces_.size());
   const u64 salt = mix(salt_ + 0x9e3779b97f4a7c15ull * (s + 1));
-  spaces_.push_back({u32(tree.roots.size()), NONE, tenant, salt, rebuild});
+  spaces_.push_back({u32(tree.roots.size()), NONE, tenant, salt, rebuild, tiers});
   tree.roots.push_back(Root{mix(salt), s, tenant, NONE, 0, NONE, 0, 0, NONE, rebuild, false});
   return s;
 }

@@ -93,6 +93,7 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
 
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;
+  if (!may_hold(k, id)) return;
   auto& wanted = wanted_[k];
   if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))
     std::erase_if(wanted, [&](const Wanted& w) {
@@ -185,7 +186,7 @@ inline void Pool::demote(u32 k, u32 most, u32& run, std::vector<Order>& orders) 
   }
   for (const auto& [id, tenant] : taken) queue_if_evictable(above, id);
   for (const auto& [id, tenant] : taken)
-    if (!dead(store.blocks[id])) order_path(k, id, run, orders);
+    if (!dead(store.blocks[id]) && may_hold(k, id)) order_path(k, id, run, orders);
 }
 
 // Up to about `most` copies to make into a tier; `demote`: blocks of the tier above to make clean, for a tier that is written to
@@ -262,8 +263,9 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
 }
 
 inline Pool::Content Pool::content(u32 id, u32 generation) const {
-  if (id >= store.records() || store.blocks[id].generation != generation || !(store.blocks[id].flags & IN_TREE))
-    throw Error(Kind::StaleHandle, "the block is gone", {{"block", double(id)}});
+  if (id >= store.records() || store.blocks[id].generation != generation || !(store.blocks[id].flags & IN_TREE) ||
+      dead(store.blocks[id]))
+    throw Error(Kind::StaleHandle, "the block is gone, or nobody may hit it any more", {{"block", double(id)}});
   const Block& b = store.blocks[id];
   const auto expiry = expiries_.find(id);
   const u32* tokens = store.tokens_of(id);

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tenure._core import as_tokens
@@ -130,12 +131,32 @@ class Identity:
         keys = dict(blocks_and_keys(extra_keys))
         parent = b""
         for block in range(len(ids) // block_size):
-            digest = hashlib.blake2b(digest_size=32, key=self.namespace, person=b"tenure.block.1")
-            digest.update(_framed(parent))
-            digest.update(_framed(keys.get(block, b"")))
-            digest.update(_framed(ids[block * block_size : (block + 1) * block_size].tobytes()))
-            parent = digest.digest()
+            parent = self.link(parent, keys.get(block, b""), ids[block * block_size : (block + 1) * block_size].tobytes())
             yield parent
+
+    def link(self, parent: bytes, extra_key: bytes, tokens: bytes) -> bytes:
+        """One link of the digest chain: 32 bytes for the block with these tokens (little-endian uint32) after `parent` (the link
+        before, empty for a first block)."""
+        digest = hashlib.blake2b(digest_size=32, key=self.namespace, person=b"tenure.block.1")
+        for part in (parent, extra_key, tokens):
+            digest.update(_framed(part))
+        return digest.digest()
+
+    def dump(self) -> bytes:
+        """All fields, for `load`."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("namespace", "layout")}
+        layout = None if self.layout is None else {f.name: getattr(self.layout, f.name) for f in fields(self.layout)}
+        return msgspec.msgpack.encode(named | {"layout": layout})
+
+    @classmethod
+    def load(cls, dumped: bytes) -> Identity:
+        """The identity that `dump` gave. Raises IdentityError for anything else."""
+        try:
+            named = msgspec.msgpack.decode(dumped, type=dict[str, Any])
+            layout = named.pop("layout")
+            return cls(**named, layout=None if layout is None else Layout(**layout))
+        except (msgspec.MsgspecError, TypeError, KeyError, AttributeError) as error:
+            raise IdentityError(f"these bytes are no identity: {error}") from None
 
 
 def content_digest(*parts: bytes | memoryview) -> str:

@@ -300,10 +300,14 @@ class BlockManager(Inspection, Transfers):
         with self.tenants.opening:
             space = self._spaces.get(who.namespace)
             if space is None:
-                space = self._core.open_space(self.tenants.open(who.account), float(who.rebuild))
+                space = self._core.open_space(self.tenants.open(who.account), float(who.rebuild), self._tiers_for(who))
                 self._identities.append(who.with_(tenant=who.account))
                 self._spaces[who.namespace] = space
             return space
+
+    def _tiers_for(self, who: Identity) -> int:
+        """Which tiers this namespace's blocks may be written to, a bit each."""
+        return (1 << len(self.tiers)) - 1
 
     def _request(self, extra_keys: Mapping[int, bytes] | None) -> _core.Request:
         request = _core.Request()

@@ -92,7 +92,7 @@ class Transfers:
         self._core.lose(self._tier(tier), *name, self._clock())
 
     def content(self, name: BlockName) -> Content:
-        """What a block holds. Raises StaleHandleError when it is gone."""
+        """What a block holds. Raises StaleHandleError when it is gone, or was invalidated or has expired."""
         space, parent, generation, depth, expires, extra, tokens = self._core.content(*name)
         above = None if parent < 0 else BlockName(parent, generation)
         return Content(self._identities[space], above, depth, expires, extra, tokens)

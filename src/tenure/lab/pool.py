@@ -52,7 +52,7 @@ def run(
     )
     # The optimum is free to evict anyone: ids are never shared between tenants, so one namespace changes no hit.
     tenants = ("",) if optimal else trace.tenants
-    spaces = np.array([pool.open_space(pool.open_tenant(tenant), 1.0) for tenant in tenants], dtype=np.uint32)
+    spaces = np.array([pool.open_space(pool.open_tenant(tenant), 1.0, 1) for tenant in tenants], dtype=np.uint32)
     started = perf_counter()
     result = pool.replay(
         trace.offsets,
