@@ -66,7 +66,12 @@ class WrongBytesError(AssertionError):
 
 
 def serve(
-    kv: Node, tokens: list[int], who: Identity = WHO, *, same: Callable[[Any, Any], bool] | None = None, **asked: Any
+    kv: Node,
+    tokens: list[int],
+    who: Identity = WHO,
+    *,
+    same: Callable[[Any, Any], bool] | None = None,
+    **asked: Any,
 ) -> int:
     """One request, as an engine serves it; returns its hit tokens, all of whose bytes were right."""
     device: Any = kv.device
