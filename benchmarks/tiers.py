@@ -53,7 +53,7 @@ def seconds(step: Step, turn: int) -> float:
 
 
 def compared(bare: Step, ours: Step, turns: int) -> tuple[float, dict[str, list[float]]]:
-    """Speed of ours against bare: every turn of one is measured beside the same turn of the other."""
+    """Speed of ours against bare, every turn of one measured beside the same turn of the other; and the seconds of each round."""
     for turn in range(turns):  # every page and every slot is touched before anything counts
         bare(turn)
         ours(turn)
@@ -64,7 +64,9 @@ def compared(bare: Step, ours: Step, turns: int) -> tuple[float, dict[str, list[
                 pair = [("bare", bare), ("ours", ours)]
                 for name, step in pair if (round_ + turn) % 2 else reversed(pair):
                     times[name].append(seconds(step, turn))
-    return statistics.median(b / o for b, o in zip(times["bare"], times["ours"], strict=True)), times
+    ratio = statistics.median(b / o for b, o in zip(times["bare"], times["ours"], strict=True))
+    rounds = {name: [sum(t[at : at + turns]) for at in range(0, len(t), turns)] for name, t in times.items()}
+    return ratio, rounds
 
 
 def moves(tier: Tier, given: list[memoryview], taken: list[memoryview]) -> tuple[Step, Step]:

@@ -52,7 +52,7 @@ def record(layout: BlockLayout, seed: int, namespace: bytes = SPACE, **changes: 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of tier for the contract: makes one with at least `frames` frames. A new kind of tier joins by a line in KINDS."""
+    """One kind of tier for the contract: makes one with at least `frames` frames. Another kind joins by a line in TIERS."""
 
     name: str
     make: Callable[[Path, BlockLayout, Codec, int], Tier]

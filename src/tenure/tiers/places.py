@@ -37,7 +37,7 @@ class Places:
         if self._sync:
             for file in {place // self._each for place in pieces}:
                 try:
-                    os.fdatasync(self._fds[file])
+                    getattr(os, "fdatasync", os.fsync)(self._fds[file])  # macOS has only fsync
                 except OSError as error:
                     failed |= {place: self._failure(error, place) for place in pieces if place // self._each == file}
         return failed
