@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, policies, report, request
+from benchmarks import growth, model, policies, report, request
 
-ALL = {"request": request.run, "growth": growth.run, "policies": policies.run}
+ALL = {"request": request.run, "growth": growth.run, "policies": policies.run, "model": model.run}
 
 
 def main(names: list[str]) -> int:

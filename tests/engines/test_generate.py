@@ -101,14 +101,13 @@ def test_hits_may_reach_further_in_one_row_than_in_another(serve: Serve) -> None
 
 def test_turns_of_a_chat_hit_all_that_was_said(serve: Serve) -> None:
     one = serve()
-    said = prompts(3, 1, 10)
+    said, heard = prompts(3, 1, 10), 1
     for turn in range(6):
         before = one.hits()
         wanted = one.model.generate(said, max_new_tokens=9, do_sample=False)
         found = one.engine.generate(said, max_new_tokens=9, do_sample=False, session="chat")
         assert torch.equal(found, wanted)
-        if turn:
-            assert one.hits() - before == (heard - 1) // 4 * 4  # the last token that was generated has no KV
+        assert one.hits() - before == (heard - 1) // 4 * 4  # the last token that was generated has no KV
         heard = found.shape[1]
         said = torch.cat([found, prompts(50 + turn, 1, 5)], dim=1)
 
@@ -132,6 +131,8 @@ def test_a_finished_row_waits_for_the_others(serve: Serve) -> None:
     mode = {"eos_token_id": int(first[0, 14]), "pad_token_id": 0}  # row 0 ends early; then it is fed padding
     assert same(one, inputs, mode) == 0
     assert same(one, inputs, mode) == 20
+    assert all(0 not in block.tokens for block in one.kv.blocks())  # no padding is kept
+    assert one.kv.match(first[0, :14], one.engine.who).hit_tokens == 12
 
 
 @pytest.mark.parametrize("on_duplicate", ["keep", "rewrite"])

@@ -20,10 +20,11 @@ class Batch:
     that lost and drafts that were refused are gone.
     """
 
-    def __init__(self, arena: DeviceArena, rows: list[Row], memory: Working, done: int) -> None:
+    def __init__(self, arena: DeviceArena, rows: list[Row], memory: Working, done: int, ends: frozenset[int]) -> None:
         self.arena = arena
         self.rows = rows
         self.done = done
+        self.ends = ends  # what is fed to a row that has generated one of these is padding: others are still running
         self.fed = False  # has a forward pass begun?
         self._memory: Working | None = memory
         self._coming = 0  # columns that the forward pass under way computes
@@ -46,6 +47,8 @@ class Batch:
         memory = self.memory
         self.commit()
         for row, tokens in zip(self.rows, fed, strict=True):
+            if len(self.rows) > 1 and len(tokens) == 1 and row.generated(self.ends):
+                row.end(self.done - row.pad)
             row.feed(tokens[max(row.pad - self.done, 0) :], max(self.done - row.pad, 0))
         self._coming = len(fed[0])
         self._next = 0
@@ -59,9 +62,8 @@ class Batch:
         """
         memory, layout, coming = self.memory, self.arena.layout, self._coming
         if layer != self._next or not coming:
-            raise StateError(
-                f"layer {layer} gives KV, but it is layer {self._next}'s turn" if coming else "KV comes from an unknown forward pass"
-            )
+            turn = f"it is layer {self._next}'s turn" if coming else "no forward pass was announced"
+            raise StateError(f"layer {layer} gives KV, but {turn}")
         wanted = (len(self.rows), layout.heads, coming, layout.head_size)
         if keys.shape != wanted or values.shape != wanted or keys.dtype != DTYPES[self.arena.kv_dtype]:
             raise ConfigError(
@@ -114,7 +116,7 @@ class Batch:
         rows = [row.fork() for row in self.rows]
         memory = Working(self.arena, len(rows), self.memory.columns)
         memory.fill(self.memory, self.done)
-        other = Batch(self.arena, rows, memory, self.done)
+        other = Batch(self.arena, rows, memory, self.done, self.ends)
         other.truncate(self.done)  # a prompt's rest may be fed to either: both must not write the same frames
         other.fed = self.fed
         return other

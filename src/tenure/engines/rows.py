@@ -57,7 +57,8 @@ class Row:
         if tokens[: len(known)] != known:
             at = next(i for i, (got, wanted) in enumerate(zip(tokens, known, strict=False)) if got != wanted)
             raise TokenError(
-                f"token {start + at} is {tokens[at]}, the prompt that the cache was made for has {known[at]} there", token=start + at
+                f"token {start + at} is {tokens[at]}; the prompt that the cache was made for has {known[at]} there",
+                token=start + at,
             )
         fresh = tokens[len(known) :]
         if not fresh:
@@ -97,6 +98,10 @@ class Row:
         self.committed = min(self.committed, length // self.size)
         if self.seq is not None:
             self.seq.truncate(length)
+
+    def generated(self, ends: frozenset[int]) -> bool:
+        """Is its last token one of these, and no part of the prompt?"""
+        return len(self.tokens) > self.prompt and self.tokens[-1] in ends
 
     def fork(self) -> Row:
         """Another row on the same blocks."""
@@ -140,12 +145,15 @@ def left_padding(ids: torch.Tensor, mask: torch.Tensor | None) -> list[int]:
 
     Raises TokenError for a mask that is anything but zeros, then ones: right padding, holes, a prompt of nothing.
     """
+    if not isinstance(ids, torch.Tensor):
+        raise TokenError(f"prompts are a {type(ids).__name__}: a tensor of token ids [rows, columns] is needed")
     if ids.ndim != 2 or ids.shape[0] < 1 or ids.shape[1] < 1 or ids.is_floating_point():
         raise TokenError(f"prompts are {tuple(ids.shape)} of {ids.dtype}: token ids [rows, columns] are needed")
     if mask is None:
         return [0] * ids.shape[0]
-    if mask.shape != ids.shape:
-        raise TokenError(f"the attention mask is {tuple(mask.shape)}: {tuple(ids.shape)} is needed, a 0 or 1 for each token")
+    if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
+        got = tuple(mask.shape) if isinstance(mask, torch.Tensor) else type(mask).__name__
+        raise TokenError(f"the attention mask is {got}: {tuple(ids.shape)} is needed, a 0 or 1 for each token")
     pads: list[int] = []
     for row, ones in enumerate((mask != 0).tolist()):
         pad = ones.index(True) if True in ones else len(ones)

@@ -11,7 +11,7 @@ from tenure.errors import ConfigError, IdentityError
 from tenure.identity import Identity, Layout
 from tenure.tiers.device import DeviceArena, dtype_name
 
-__all__ = ["identity_for", "layout_of", "refuse_unsupported"]
+__all__ = ["identity_for", "layout_of", "refuse_now", "refuse_unsupported"]
 
 _ATTENTION = {"full_attention", "sliding_attention"}
 _MOVING_ROPE = {"dynamic", "longrope"}

@@ -71,7 +71,7 @@ class DeviceArena:
                 self.tensor = torch.empty(shape, dtype=kind, device=device)
         except RuntimeError as error:
             raise CapacityError(
-                f"{self.frames} frames of {self.block_bytes} bytes, {self.capacity_bytes} in all, cannot be had on {device}: {error}",
+                f"{self.frames} frames of {self.block_bytes} bytes ({self.capacity_bytes}) cannot be had on {device}: {error}",
                 frames=self.frames,
                 bytes=self.capacity_bytes,
             ) from error
@@ -84,7 +84,8 @@ class DeviceArena:
     @property
     def capacity_bytes(self) -> int:
         """Bytes of all frames."""
-        return self.frames * self.block_bytes
+        total: int = self.frames * self.block_bytes
+        return total
 
     def gather(self, frames: Any, into: Any, at: int = 0, tokens: int | None = None) -> None:
         """Copies the first `tokens` tokens (all when None) of the frames, in order, to `into`, columns `at` and on.

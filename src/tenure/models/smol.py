@@ -65,9 +65,7 @@ def _gguf() -> Path:
 def _convert(source: Path, into: Path, dtype: torch.dtype) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    read = AutoModelForCausalLM.from_pretrained(
-        source.parent, gguf_file=source.name, dtype=torch.float32, local_files_only=True
-    )
+    read = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32, local_files_only=True)
     about = read.config.to_dict()
     about.pop("quantization_config", None)  # it is not quantised any more; with it, saving is refused
     model = LlamaForCausalLM(LlamaConfig(**about)).to(dtype)
