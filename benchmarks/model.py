@@ -12,7 +12,7 @@ from benchmarks.report import Row, ratio, save
 from tenure import BlockManager, Identity
 
 PREFIX, TAIL, BLOCK = 2048, 16, 16
-ROUNDS = 5
+ROUNDS = 9
 CONTEXT, WINDOWS = 1024, 12
 """Decoding: windows of one block each, after a context of so many tokens."""
 DTYPES = ("bf16", "fp32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,28 @@ def test_refused_drafts_are_not_cached(serve: Serve) -> None:
         one.model(ids[:, 20:21], cache=cache)
     assert one.kv.match(ids[0], one.engine.who).hit_tokens == 8
     assert one.kv.counts().cached == 2
+
+
+@pytest.fixture
+def nan_in_new_memory() -> Iterator[None]:
+    """Memory that nobody has written holds NaN, which spreads wherever it is read."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("nan_in_new_memory")
+def test_memory_that_nobody_has_written_is_not_read(serve: Serve) -> None:
+    one = serve()
+    inputs = left_padded(prompts(1, 1, 21)[0], prompts(2, 1, 14)[0])
+    for _ in range(2):
+        with torch.no_grad(), one.engine.cache(**inputs, room=50) as cache:
+            cut = cache.get_seq_length()
+            found = one.model(**inputs, cache=cache).logits[:, -1]
+        wanted = cold_logits(one.model, inputs["input_ids"], inputs["attention_mask"], cut=cut)[:, -1]
+        assert (found - wanted).abs().max() < CLOSE  # false for NaN
+    assert cut == 19
 
 
 @dataclass

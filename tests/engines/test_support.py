@@ -144,9 +144,23 @@ def test_an_arena_of_another_layout_is_refused(tiny: Any) -> None:
     for dtype in ("bf16", "fp64"):
         with pytest.raises(ConfigError, match="fp32"):
             engine_of(tiny, right, dtype)
+    with pytest.raises(ConfigError, match="one device"):
+        engine_of(llama().to("meta"), right)
     for frames, size in ((7, 4), (8, 5)):
         with pytest.raises(ConfigError, match="the manager has"):
             engine_of(tiny, right, frames=frames, size=size)
+
+
+def test_two_engines_on_one_model(serve: Serve, tiny: Any) -> None:
+    first, second = serve(), serve()
+    assert len(tiny.base_model._forward_pre_hooks) == 1
+    ids = prompts(1, 1, 13)
+    for one in (first, second, first):
+        found = one.engine.generate(ids, max_new_tokens=5, do_sample=False)
+        assert torch.equal(found, tiny.generate(ids, max_new_tokens=5, do_sample=False))
+    assert (first.hits(), second.hits()) == (12, 0)
+    moved = serve(copy.deepcopy(tiny))  # a copy has the hook too
+    assert torch.equal(moved.engine.generate(ids, max_new_tokens=5, do_sample=False), found)
 
 
 def test_an_identity_must_name_the_weights_and_not_contradict(tiny: Any) -> None:

@@ -59,6 +59,9 @@ def identity_for(model: Any, arena: DeviceArena, who: Identity) -> Identity:
         raise ConfigError(f"the arena is for {arena.layout}: the model has {layout}")
     if arena.kv_dtype != dtype:
         raise ConfigError(f"the arena holds {arena.kv_dtype}: the model computes KV in {dtype}")
+    devices = set((getattr(model, "hf_device_map", None) or {}).values())
+    if arena.device != model.device or len(devices) > 1:
+        raise ConfigError(f"the arena lies on {arena.device}, the model on {devices or model.device}: one device is needed")
     if not isinstance(who, Identity):
         raise IdentityError(f"who is {who!r}: an Identity is needed")
     if not who.weights:

@@ -32,10 +32,9 @@ class Engine:
 
     def __init__(self, model: Any, kv: Any, arena: DeviceArena, who: Identity) -> None:
         refuse_unsupported(model)
-        if (kv.frames, kv.block_size) != (arena.frames, arena.block_size):
-            raise ConfigError(
-                f"the manager has {kv.frames} frames of {kv.block_size} tokens, the arena {arena.frames} of {arena.block_size}"
-            )
+        for part in ("frames", "block_size"):
+            if getattr(kv, part, getattr(arena, part)) != getattr(arena, part):
+                raise ConfigError(f"the manager has {part}={getattr(kv, part)}, the arena {part}={getattr(arena, part)}")
         self.model = model
         self.kv = kv
         self.arena = arena

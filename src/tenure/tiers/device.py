@@ -121,7 +121,8 @@ class DeviceArena:
         return view
 
     def read(self, frames: Any, into: Sequence[Any]) -> None:
-        """Copies the blocks out, each to a writable buffer of block_bytes. What compute has queued so far is waited for."""
+        """Copies the blocks out, each to a writable buffer of block_bytes. What compute has queued so far on this
+        thread's stream is waited for."""
         numbers, targets = self._pairs(frames, into)
         if not all(target.flags.writeable for target in targets):
             raise ConfigError("a buffer to read into is read-only")
@@ -140,7 +141,7 @@ class DeviceArena:
                 target[:] = staging[place].numpy()
 
     def write(self, frames: Any, blocks: Sequence[Any]) -> None:
-        """Copies blocks in, each from a buffer of block_bytes. Compute that is queued afterwards finds them there."""
+        """Copies blocks in, each from a buffer of block_bytes. They are there when it returns."""
         numbers, sources = self._pairs(frames, blocks)
         if self._bytes is not None:
             for number, source in zip(numbers, sources, strict=True):
