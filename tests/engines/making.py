@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from tenure import BlockManager, Identity
+from tenure import BlockManager, Identity, State
 from tenure.engines.transformers import Engine, layout_of
 from tenure.tiers.device import DeviceArena
 
@@ -75,6 +75,16 @@ def served(model: Any, frames: int = 256, block_size: int = 4, **settings: Any) 
     kv = BlockManager(frames, block_size, clock=lambda: 0.0, **settings)
     arena = DeviceArena(frames, layout_of(model), block_size, dtype="fp32")
     arena.tensor.fill_(float("nan"))  # what nobody has written must not be read
+    scatter = arena.scatter
+
+    def watched(frames: Any, *given: Any) -> None:
+        for frame in frames:  # others may be reading a block from when it is sealed
+            block = kv.block(frame)
+            assert block is not None
+            assert block.state is State.ACTIVE
+        scatter(frames, *given)
+
+    arena.scatter = watched  # type: ignore[method-assign]
     return Served(kv, arena, Engine(model, kv, arena, Identity("tiny", weights="digest", tenant="acme")))
 
 

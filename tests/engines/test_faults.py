@@ -73,6 +73,23 @@ def test_a_pass_that_dies_in_a_layer_can_be_repeated(serve: Serve, layer: int) -
     assert (found - cold_logits(one.model, other, cut=done)).abs().max() < CLOSE
 
 
+def test_what_was_announced_and_never_computed_cannot_be_hit(serve: Serve) -> None:
+    one = serve()
+    ids = prompts(1, 1, 18)
+    with torch.no_grad():
+        with one.engine.cache(ids) as cache:
+            one.model(ids, cache=cache)
+        other = torch.cat([ids[:, :5], prompts(2, 1, 9)], 1)
+        cache = one.engine.cache(ids)  # 16 tokens are hits: then all but 5 are taken back, and the next pass dies
+        cache.truncate(5)
+        hook = one.model.base_model.layers[1].mlp.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            one.model(other[:, 5:], cache=cache)
+        hook.remove()
+        cache.close()
+    assert one.kv.match(other[0], one.engine.who).hit_tokens == 4
+
+
 def test_a_cache_that_is_dropped_gives_everything_back(serve: Serve) -> None:
     one = serve()
     ids = prompts(1, 1, 14)
