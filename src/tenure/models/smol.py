@@ -8,7 +8,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +99,6 @@ def _digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers shows its progress bars only where somebody watches, and asks no server."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    """transformers shows its progress bars only where somebody watches."""
     with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
         yield
