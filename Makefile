@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp src -type f -not -name '*.so' -not -path '*/__pycache__/*')
 PEERS ?= .peers
 SECONDS ?= 30
+# The real model's tests need PyTorch; where pip finds no CPU build of this one, name another (TORCH='torch --index-url ...').
+TORCH ?= torch==2.13.0
 SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 
 .PHONY: demo test lint types bench asan tsan fuzz test-peers units format clean
@@ -72,7 +74,7 @@ $(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab]'
 	touch $@
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,test,lint]'
+	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,test,lint]' $(TORCH)
 	touch $@ $(VENV)/.installed-user
 
 clean:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, policies, report, request, tiers
+from benchmarks import growth, model, policies, report, request, tiers
 
-ALL = {"request": request.run, "growth": growth.run, "policies": policies.run, "tiers": tiers.run}
+ALL = {"request": request.run, "growth": growth.run, "policies": policies.run, "tiers": tiers.run, "model": model.run}
 
 
 def main(names: list[str]) -> int:
