@@ -39,7 +39,7 @@ class Bench:
         self.kv = BlockManager(frames, BLOCK)
         arena = DeviceArena(frames, layout_of(loaded.model), BLOCK, dtype=dtype)
         self.model = loaded.model
-        self.engine = Engine(self.model, self.kv, arena, Identity("smollm2", weights=loaded.weights))
+        self.engine = Engine(self.model, self.kv, arena, who=Identity("smollm2", weights=loaded.weights))
         self.random = torch.Generator().manual_seed(0)
 
     def tokens(self, count: int) -> Any:

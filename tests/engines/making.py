@@ -85,7 +85,7 @@ def served(model: Any, frames: int = 256, block_size: int = 4, **settings: Any) 
         scatter(frames, *given)
 
     arena.scatter = watched  # type: ignore[method-assign]
-    return Served(kv, arena, Engine(model, kv, arena, Identity("tiny", weights="digest", tenant="acme")))
+    return Served(kv, arena, Engine(model, kv, arena, who=Identity("tiny", weights="digest", tenant="acme")))
 
 
 def prompts(seed: int, rows: int, length: int) -> torch.Tensor:

@@ -37,7 +37,7 @@ def loaded() -> Loaded:
 def one(loaded: Loaded) -> Iterator[Served]:
     kv = BlockManager(128, 16, clock=lambda: 0.0)
     arena = DeviceArena(128, layout_of(loaded.model), 16, dtype="fp32")
-    made = Served(kv, arena, Engine(loaded.model, kv, arena, Identity("smollm2", weights=loaded.weights)))
+    made = Served(kv, arena, Engine(loaded.model, kv, arena, who=Identity("smollm2", weights=loaded.weights)))
     yield made
     made.at_rest()
 
@@ -98,7 +98,7 @@ def test_bf16(loaded: Loaded) -> None:
     half = smollm2("bf16")
     kv = BlockManager(64, 32)
     arena = DeviceArena(64, layout_of(half.model), 32, dtype="bf16")
-    engine = Engine(half.model, kv, arena, Identity("smollm2", weights=half.weights))
+    engine = Engine(half.model, kv, arena, who=Identity("smollm2", weights=half.weights))
     ids = torch.randint(100, 40_000, (1, 200), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         with engine.cache(ids[:, :192]) as cache:

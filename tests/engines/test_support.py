@@ -132,7 +132,7 @@ def test_what_cannot_be_exact_is_refused_by_name(tiny: Any, kind: str) -> None:
 
 def engine_of(model: Any, layout: Layout, dtype: str = "fp32", who: Any = None, frames: int = 8, size: int = 4) -> Engine:
     who = Identity("tiny", weights="digest") if who is None else who
-    return Engine(model, BlockManager(8, 4), DeviceArena(frames, layout, size, dtype=dtype), who)
+    return Engine(model, BlockManager(8, 4), DeviceArena(frames, layout, size, dtype=dtype), who=who)
 
 
 def test_an_arena_of_another_layout_is_refused(tiny: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from tenure.checks import integer
 from tenure.engines.batch import Batch
+from tenure.engines.build import node_for
 from tenure.engines.cache import TenureCache, announce
 from tenure.engines.rows import Row, admit, left_padding
 from tenure.engines.support import identity_for, layout_of, refuse_now, refuse_unsupported
@@ -17,21 +18,23 @@ from tenure.errors import ConfigError
 from tenure.identity import Identity
 from tenure.tiers.device import DeviceArena
 
-__all__ = ["Engine", "TenureCache", "layout_of"]
+__all__ = ["Engine", "TenureCache", "layout_of", "node_for"]
 
 
 class Engine:
     """Runs a model on the blocks of a manager and the frames of an arena.
 
-    model: a decoder of transformers, with full or sliding-window attention. kv: a BlockManager, or what behaves like one: its
-    `sequence()` has the bytes of every hit in the arena when it returns. who: model, weights and tenant; layout and dtype are
-    filled in.
+    model: a decoder of transformers, with full or sliding-window attention. kv: a Node, whose device is the arena, or a
+    BlockManager and an arena for its frames. who: model, weights and tenant; layout and dtype are filled in.
 
     Raises ConfigError (a model that cannot be served exactly, an arena of another layout) or IdentityError.
     """
 
-    def __init__(self, model: Any, kv: Any, arena: DeviceArena, who: Identity) -> None:
+    def __init__(self, model: Any, kv: Any, arena: DeviceArena | None = None, *, who: Identity) -> None:
         refuse_unsupported(model)
+        arena = getattr(kv, "device", None) if arena is None else arena
+        if not isinstance(arena, DeviceArena):
+            raise ConfigError(f"the arena is {arena!r}: give a Node on a DeviceArena, or a manager and a DeviceArena")
         for part in ("frames", "block_size"):
             if getattr(kv, part, getattr(arena, part)) != getattr(arena, part):
                 raise ConfigError(f"the manager has {part}={getattr(kv, part)}, the arena {part}={getattr(arena, part)}")

@@ -12,6 +12,7 @@ import torch
 from tenure.checks import integer
 from tenure.errors import CapacityError, ConfigError
 from tenure.identity import Layout
+from tenure.tiers.layout import BlockLayout
 
 __all__ = ["DTYPES", "DeviceArena", "dtype_name"]
 
@@ -65,7 +66,7 @@ class DeviceArena:
         self.kv_dtype = dtype_name(dtype)
         shape = (self.frames, layout.layers, 2, layout.heads, block_size, layout.head_size)
         kind = DTYPES[self.kv_dtype]
-        self.block_bytes = layout.layers * 2 * layout.heads * block_size * layout.head_size * kind.itemsize
+        self.block_bytes = self.block_bytes_of(layout, block_size, dtype)
         try:
             with torch.inference_mode(False):  # else nobody outside inference mode could write to it
                 self.tensor = torch.empty(shape, dtype=kind, device=device)
@@ -80,6 +81,17 @@ class DeviceArena:
         self._bytes = self._blocks.reshape(self.frames, -1).view(np.uint8) if self.device.type == "cpu" else None
         self._staging: torch.Tensor | None = None
         self._stream: Any = None
+
+    @staticmethod
+    def block_bytes_of(layout: Layout, block_size: int, dtype: str | torch.dtype) -> int:
+        """Bytes of one block."""
+        size: int = DTYPES[dtype_name(dtype)].itemsize
+        return layout.layers * 2 * layout.heads * block_size * layout.head_size * size
+
+    @property
+    def block_layout(self) -> BlockLayout:
+        """How one block lies here, for the tiers below. Raises ConfigError for a dtype that they cannot hold (fp64)."""
+        return BlockLayout(self.layout, self.kv_dtype, self.block_size)
 
     @property
     def capacity_bytes(self) -> int:
@@ -119,6 +131,11 @@ class DeviceArena:
             raise ConfigError(f"the arena lies on {self.device}: its bytes are had with read() and write()")
         view: np.ndarray[Any, np.dtype[np.uint8]] = self._bytes[number]
         return view
+
+    def views(self, frames: Any) -> list[np.ndarray[Any, np.dtype[np.uint8]]] | None:
+        """The frames' own bytes, each a writable view uint8 [block_bytes]; None where this process cannot address them."""
+        numbers = self._checked(frames)
+        return None if self._bytes is None else [self._bytes[number] for number in numbers]
 
     def read(self, frames: Any, into: Sequence[Any]) -> None:
         """Copies the blocks out, each to a writable buffer of block_bytes. What compute has queued so far on this

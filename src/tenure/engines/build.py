@@ -1,0 +1,69 @@
+"""A node for a transformers model, by sizes in bytes: device memory, host memory, a directory on disk.
+Called by whoever serves a model and does not want to put the parts together; it decides nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenure.checks import integer
+from tenure.engines.support import layout_of, refuse_unsupported
+from tenure.errors import ConfigError
+from tenure.node import Level, Node
+from tenure.tiers import CODECS, Codec, DiskTier, HostTier
+from tenure.tiers.device import DeviceArena, dtype_name
+
+__all__ = ["node_for"]
+
+
+def node_for(
+    model: Any,
+    *,
+    device_bytes: int,
+    host_bytes: int = 0,
+    disk: str | Path | None = None,
+    disk_bytes: int = 0,
+    block_size: int = 32,
+    host: Mapping[str, Any] | None = None,
+    on_disk: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Node:
+    """A Node whose device arena, host memory and disk store take at most so many bytes each; 0: no such tier.
+
+    disk: the store's directory. block_size: tokens a block. host, on_disk: more for those tiers: `codec` (a name of
+    tenure.tiers.CODECS, or a Codec) and what Level takes (policy, params, write, uses, deadline, lossy_answers). settings: of
+    BlockManager, such as policy.
+
+    Raises ConfigError (sizes too small for one block, a model that cannot be served), StoreError for the directory.
+    """
+    refuse_unsupported(model)
+    integer("block_size", block_size, 1, 65535)
+    layout, dtype = layout_of(model), dtype_name(model.dtype)
+    value = DeviceArena.block_bytes_of(layout, block_size, dtype)
+    frames = integer("device_bytes", device_bytes, 0, 1 << 62) // value
+    if frames < 1:
+        raise ConfigError(f"device_bytes is {device_bytes}: one block of {block_size} tokens has {value} bytes", needed=value)
+    arena = DeviceArena(frames, layout, block_size, dtype=dtype, device=model.device)
+    levels = []
+    if host_bytes:
+        codec, rest = _split(host)
+        stride = -(-codec.bound(arena.block_layout) // 4096) * 4096
+        count = integer("host_bytes", host_bytes, 0, 1 << 62) // stride
+        if count < 1:
+            raise ConfigError(f"host_bytes is {host_bytes}: one block has {stride} bytes there", needed=stride)
+        levels.append(Level(HostTier(arena.block_layout, count, codec=codec), **rest))
+    if disk is not None:
+        codec, rest = _split(on_disk)
+        levels.append(Level(DiskTier(disk, arena.block_layout, disk_bytes, codec=codec), **({"deadline": 5.0} | rest)))
+    return Node(arena, levels, block_size, **settings)
+
+
+def _split(more: Mapping[str, Any] | None) -> tuple[Codec, dict[str, Any]]:
+    rest = dict(more or {})
+    codec = rest.pop("codec", "raw")
+    if isinstance(codec, Codec):
+        return codec, rest
+    if codec not in CODECS:
+        raise ConfigError(f"no codec named {codec!r}; there are {', '.join(CODECS)}")
+    return CODECS[codec](), rest
