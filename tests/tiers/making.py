@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tenure.tiers import CODECS, BlockLayout, Codec, DiskTier, HostTier, Record, Tier
+from tenure.tiers import CODECS, BlockLayout, Codec, DiskTier, HostTier, Raw, Record, Tier
 
 SMALL = BlockLayout.of("bf16", 4, layers=1, heads=2, head_size=8)
 """256 bytes: far less than a page."""
@@ -74,7 +75,19 @@ def _disk(**settings: object) -> Callable[[Path, BlockLayout, Codec, int], Tier]
     return make
 
 
+def _arena(folder: Path, layout: BlockLayout, codec: Codec, frames: int) -> Tier:
+    """On the device: without a codec."""
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'tenure[model]'")
+    if not isinstance(codec, Raw):
+        pytest.skip("device memory holds raw blocks only")
+    from tenure.tiers.arena import ArenaTier
+    from tenure.tiers.device import DeviceArena
+
+    return ArenaTier(DeviceArena(frames, layout.layout, layout.block_size, dtype=layout.dtype))
+
+
 TIERS = [
+    Kind("device", _arena),
     Kind("host", _host(verify=False)),
     Kind("host-verifying", _host(verify=True)),
     Kind("disk", _disk()),
