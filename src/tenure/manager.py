@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tenure import _core
 from tenure.checks import blocks_and_keys, fraction, integer, numbers, positive, seconds
@@ -27,6 +27,7 @@ from tenure.transfers import Transfers
 
 __all__ = ["BlockManager"]
 
+T = TypeVar("T")
 _TAGS = itertools.count(1)
 _DEVICE = 0
 _PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect", "lookup"))
@@ -172,7 +173,7 @@ class BlockManager(Inspection, Transfers):
             if max_hit is not None:
                 request.max_hit = integer("max_hit", max_hit, 0, 1 << 62)
         space, tokens = self._enter(who, tokens, 1)
-        handle, hit, why, _loads = self._core.admit(space, tokens, self._clock(), request, written)
+        handle, hit, why, _loads = self._patiently(lambda: self._core.admit(space, tokens, self._clock(), request, written))
         return Sequence(self, handle, hit, why, who)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
@@ -305,6 +306,10 @@ class BlockManager(Inspection, Transfers):
                 self._spaces[who.namespace] = space
             return space
 
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """A call that may raise CapacityError; a node tries again when its own copies are what is in the way."""
+        return call()
+
     def _tiers_for(self, who: Identity) -> int:
         """Which tiers this namespace's blocks may be written to, a bit each."""
         return (1 << len(self.tiers)) - 1
@@ -328,7 +333,8 @@ class BlockManager(Inspection, Transfers):
         request = self._request(extra_keys)
         request.leave_last &= kind == _LOOKUP  # what is pinned is for requests that go on beyond it
         space, tokens = self._enter(who, tokens)
-        handle, blocks = self._core.lease(kind, space, tokens, request, owner, math.inf if ttl is None else ttl, self._clock())
+        lasting = math.inf if ttl is None else ttl
+        handle, blocks = self._patiently(lambda: self._core.lease(kind, space, tokens, request, owner, lasting, self._clock()))
         return Lease(self, handle, blocks * self.block_size)
 
     def _why(self, why: tuple[int, int, float, int, int, int], who: Identity | None) -> Why:

@@ -8,8 +8,9 @@ import math
 import mmap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as LateError
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -221,6 +222,17 @@ class Mover:
                 lane.went(not any(outcome.kind in _MEDIUM for outcome in failed))
             self._forget(lane)
             return len(orders)
+
+    @contextmanager
+    def paused(self, seconds: float) -> Iterator[None]:
+        """No writes are under way meanwhile, but for those of a tier that did not end them in so many seconds."""
+        until = time.monotonic() + seconds
+        held = [lane for lane in self._lanes.values() if lane.writing.acquire(timeout=max(0.0, until - time.monotonic()))]
+        try:
+            yield
+        finally:
+            for lane in held:
+                lane.writing.release()
 
     def _put(self, lane: Lane, orders: list[Write]) -> dict[int, Outcome]:
         """One outcome by transfer; none for what could not even be tried."""

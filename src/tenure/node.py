@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tenure.breaker import Breaker
 from tenure.checks import positive
-from tenure.errors import ConfigError
+from tenure.errors import CapacityError, ConfigError
 from tenure.identity import Identity
 from tenure.lane import Lane, LaneStats
 from tenure.lower import LowerTier
@@ -28,6 +28,9 @@ __all__ = ["Level", "Node"]
 _IDLE = 0.02
 """Seconds between two looks for something to write."""
 _BATCH = 32
+_PATIENCE = 1.0
+"""Seconds that a request without room waits for copies under way to end."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,13 @@ class Node(BlockManager):
         self.close(flush=kind is None)
 
     # -- inside
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except CapacityError:
+            with self._mover.paused(_PATIENCE):  # blocks being written down are held: without them there may be room
+                return call()
 
     def _tiers_for(self, who: Identity) -> int:
         mask = 1

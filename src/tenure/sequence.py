@@ -130,7 +130,10 @@ class Sequence:
 
         Make the returned copies before writing. Raises TokenError or CapacityError (QuotaError), and has then changed nothing.
         """
-        copies, frames, rewrites = self._manager._core.append(self.handle, tokens, written, self._manager._clock())
+        manager = self._manager
+        copies, frames, rewrites = manager._patiently(
+            lambda: manager._core.append(self.handle, tokens, written, manager._clock())
+        )
         return Appended([Copy(*c) for c in copies], frames, [Rewrite(*r) for r in rewrites])
 
     def seal(self, upto: int | None = None) -> list[Rewrite]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenure import StateError
+from tenure import CapacityError, StateError
 from tenure.errors import StoreError, TierError
 from tenure.node import Level, Node
 from tenure.tiers import HostTier, Record
@@ -41,6 +41,8 @@ class Moody(HostTier):
         return super()._read(frames, records, into)
 
     def _write(self, frames: list[int], blocks: list[memoryview], records: Sequence[Record]) -> list[Outcome]:
+        self.asked.set()
+        self.gate.wait()
         if self.raises:
             raise RuntimeError("a defect")
         if self.fails:
@@ -279,4 +281,27 @@ def test_a_lower_tier_that_is_full_refuses_and_counts() -> None:
         assert kv.tier_stats("host").stored == 4
         assert kv.tier_stats("host").no_room >= 1
         kv.check()
+    kv.check()
+
+
+def test_a_request_waits_for_the_copies_that_hold_its_frames() -> None:
+    tier = Moody()
+    kv = node(8, Level(tier))
+    serve(kv, prompt(0, 8))
+    tier.gate.clear()
+    tier.asked.clear()
+    writer = threading.Thread(target=kv.flush)
+    writer.start()
+    assert tier.asked.wait(10)
+    assert kv.counts().cached == 8
+    with pytest.raises(CapacityError):
+        super(Node, kv)._patiently(lambda: kv._core.admit(0, prompt(1, 8), 0.0, None, False))
+    hits: list[int] = []
+    reader = threading.Thread(target=lambda: hits.append(serve(kv, prompt(1, 8))))
+    reader.start()
+    tier.gate.set()
+    reader.join()
+    writer.join()
+    assert hits == [0]
+    assert kv.tier_stats("moody").stored == 8
     kv.check()

@@ -1,5 +1,5 @@
 """A device's memory as a tier of its own: an arena's frames behind the interface that every tier has.
-For an arena below another one (a second GPU, pinned memory), and to hold the arena to the tiers' contract; no codec, no policy."""
+For an arena below another one (a second GPU, pinned memory), and to hold the arena to the tiers' contract; it has no codec."""
 
 from __future__ import annotations
 
