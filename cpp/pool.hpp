@@ -187,9 +187,10 @@ class Pool {
   void note(Happened what, u32 id, const Block& b, u32 tenant, u32 k = DEVICE) {
     ledger.log(what, b, id, k, store.tier(k).slots[id].frame, tenant, now_);
   }
-  bool evictable(u32 k, u32 id) const {
+  bool evictable(u32 k, u32 id) const { return evictable(store.tier(k), id); }
+  bool evictable(const Tier& tier, u32 id) const {
     const Block& b = store.blocks[id];
-    const Slot& s = store.tier(k).slots[id];
+    const Slot& s = tier.slots[id];
     return (b.state == State::Cached || b.state == State::Swapped) && !b.busy() && s.children == 0 && s.frame != NONE;
   }
   void queue_if_evictable(u32 k, u32 id) {

@@ -169,12 +169,14 @@ inline u32 Pool::drop_chosen(u32 k, u32 id, u32 tenant, u32 asker) {
   Block& b = store.blocks[id];
   Tenant& t = tenants[tenant];
   Share& share = t.in[k];
-  const u32 parent = b.parent, root = b.root;
+  Tier& tier = store.tier(k);
+  const u32 parent = b.parent;
   share.queued--;
   moved[k].evicted++;
   if (store.elsewhere(k, id)) {
     leave_tier(k, id, true);
   } else {
+    const u32 root = b.root;
     const u64 key = ghost_key(b);
     if (share.policy->wants_life) share.policy->evict(id, key, true);
     ledger.gone(key, Ghost{now_, asker, Reason::Evicted, policies[k]});
@@ -182,15 +184,16 @@ inline u32 Pool::drop_chosen(u32 k, u32 id, u32 tenant, u32 asker) {
     t.counters.evicted_by_others += asker != tenant;
     moved[k].dropped++;
     move(id, Step::Drop);
-    note(Happened::Evict, id, b, tenant, k);
+    ledger.log(Happened::Evict, b, id, k, tier.slots[id].frame, tenant, now_);
     tree.unlink(id);
     forget_rest(id);
-    vacate(k, id);
+    tier.give(id);
+    share.used--;
     store.destroy(id);
     gone_++;
     if (--tree.roots[root].live == 0) reap(root);
   }
-  if (parent == NONE || !evictable(k, parent)) return NONE;
+  if (parent == NONE || !evictable(tier, parent)) return NONE;
   share.queued++;
   return parent;
 }
