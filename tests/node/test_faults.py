@@ -130,38 +130,18 @@ def test_a_defect_in_a_tier_never_reaches_the_engine() -> None:
     assert kv.counts().active == kv.counts().sealed == 0
 
 
-def test_concurrent_requests_for_one_block_make_one_load() -> None:
-    tier = Moody()
+def large(tier: HostTier) -> Node:
+    """The same with a device on which several requests fit beside each other."""
     kv = node(24, Level(tier, deadline=30))
     serve(kv, prompt(0, 4))
     kv.flush()
     for which in (1, 2, 3):
         serve(kv, prompt(which, 8))
-    tier.gate.clear()
-    hits: list[int] = []
-    threads = [threading.Thread(target=lambda: hits.append(serve(kv, prompt(0, 4)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    assert tier.asked.wait(10)
-    while kv.counts().active < 16:  # all four have been admitted
-        pass
-    tier.gate.set()
-    for thread in threads:
-        thread.join()
-    assert hits == [4 * SIZE] * 4
-    assert tier.reads == 4
-    kv.check()
+    return kv
 
 
-def test_when_the_one_load_fails_every_sharer_computes() -> None:
-    tier = Moody()
-    kv = node(24, Level(tier, deadline=30))
-    serve(kv, prompt(0, 4))
-    kv.flush()
-    for which in (1, 2, 3):
-        serve(kv, prompt(which, 8))
-    tier.gate.clear()
-    tier.fails = True
+def four_at_once(kv: Node, tier: Moody) -> list[int]:
+    """The hit tokens of four requests for prompt 0, all admitted while the tier hangs."""
     hits: list[int] = []
     threads = [threading.Thread(target=lambda: hits.append(serve(kv, prompt(0, 4)))) for _ in range(4)]
     for thread in threads:
@@ -172,17 +152,32 @@ def test_when_the_one_load_fails_every_sharer_computes() -> None:
     tier.gate.set()
     for thread in threads:
         thread.join()
+    return hits
+
+
+def test_concurrent_requests_for_one_block_make_one_load() -> None:
+    tier = Moody()
+    kv = large(tier)
+    tier.gate.clear()
+    hits = four_at_once(kv, tier)
+    assert hits == [4 * SIZE] * 4
+    assert tier.reads == 4
+    kv.check()
+
+
+def test_when_the_one_load_fails_every_sharer_computes() -> None:
+    tier = Moody()
+    kv = large(tier)
+    tier.gate.clear()
+    tier.fails = True
+    hits = four_at_once(kv, tier)
     assert sum(hits) <= 3 * 4 * SIZE  # whoever came after the first had sealed may hit that
     kv.check()
 
 
 def test_an_unrelated_request_does_not_wait_for_a_load() -> None:
     tier = Moody()
-    kv = node(24, Level(tier, deadline=30))
-    serve(kv, prompt(0, 4))
-    kv.flush()
-    for which in (1, 2, 3):
-        serve(kv, prompt(which, 8))
+    kv = large(tier)
     tier.gate.clear()
     waiting = threading.Thread(target=lambda: serve(kv, prompt(0, 4)))
     waiting.start()

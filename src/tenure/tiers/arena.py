@@ -37,7 +37,7 @@ class ArenaTier(Tier):
         return [None] * len(frames)
 
     def _read(self, frames: list[int], records: Sequence[Record], into: list[memoryview]) -> list[Outcome]:
-        outcomes: list[Outcome] = [self._proven(frame, record) for frame, record in zip(frames, records, strict=True)]
+        outcomes = [self._differs(frame, self._held[frame], record) for frame, record in zip(frames, records, strict=True)]
         good = [place for place, outcome in enumerate(outcomes) if outcome is None]
         try:
             self.arena.read([frames[place] for place in good], [into[place] for place in good])
@@ -47,14 +47,6 @@ class ArenaTier(Tier):
             return outcomes
         self._count("bytes_read", len(good) * self.block_bytes)
         return outcomes
-
-    def _proven(self, frame: int, record: Record) -> Outcome:
-        held = self._held[frame]
-        if held is None:
-            return TierError("empty", f"frame {frame} of {self.name} is empty", frame=frame)
-        if held != record:
-            return TierError("foreign", f"frame {frame} of {self.name} holds another block", frame=frame)
-        return None
 
     def _erase(self, frames: list[int]) -> list[Outcome]:
         for frame in frames:

@@ -151,6 +151,14 @@ class Tier(ABC):
     @abstractmethod
     def _close(self) -> None: ...
 
+    def _differs(self, frame: int, held: Record | None, record: Record) -> Outcome:
+        """What is wrong with what a frame in memory holds; None when it is the very block."""
+        if held is None:
+            return TierError("empty", f"frame {frame} of {self.name} is empty", frame=frame)
+        if held != record:
+            return TierError("foreign", f"frame {frame} of {self.name} holds another block", frame=frame)
+        return None
+
     def _count(self, what: str, amount: int) -> None:
         with self._gate:
             self._totals[what] += amount

@@ -81,10 +81,9 @@ class HostTier(Tier):
 
     def _read_one(self, frame: int, record: Record, out: memoryview) -> Outcome:
         held = self._held[frame]
-        if held is None:
-            return TierError("empty", f"frame {frame} of {self.name} is empty", frame=frame)
-        if held.record != record:
-            return TierError("foreign", f"frame {frame} of {self.name} holds another block", frame=frame)
+        wrong = self._differs(frame, held and held.record, record)
+        if held is None or wrong is not None:
+            return wrong
         payload = self._slot(frame, held.length)
         if held.checksum is not None and checksum(payload) != held.checksum:
             return TierError("checksum", f"the payload in frame {frame} of {self.name} is not what was written", frame=frame)

@@ -1,0 +1,86 @@
+// Bytes between tiers: loads, writes, what was lost and what outlived a restart.
+#pragma once
+#include "common.hpp"
+
+namespace tenure {
+
+inline void bind_tiers(PoolClass& pool) {
+  pool.def("loads",
+           [](PyPool& p, u64 handle) {
+             return locked(p, [&] {
+               std::vector<std::tuple<u32, u32, u32, u32, u32>> rows;
+               const Sequence& seq = p.sequence(handle);
+               for (u32 i = 0; i < seq.loads.size(); ++i) {
+                 const Load& l = seq.loads[i];
+                 rows.emplace_back(l.block, p.store.blocks[l.block].generation, l.tier, l.source,
+                                   frame_of(p, seq.blocks[seq.matched + i]));
+               }
+               return rows;
+             });
+           })
+      .def("finish_loads", [](PyPool& p, u64 handle, u32 loaded,
+                              double now) { return locked(p, [&] { return p.finish_loads(handle, loaded, now); }); })
+      .def("take_writes",
+           [](PyPool& p, u32 tier, u32 most, u32 demote, double now) {
+             return locked(p, [&] {
+               std::vector<std::tuple<u32, u32, u32, u32, u32, u32>> rows;
+               for (const Pool::Order& o : p.take_writes(tier, most, demote, now))
+                 rows.emplace_back(o.transfer, o.block, o.generation, o.from, o.source, o.target);
+               return rows;
+             });
+           })
+      .def("finish_write", [](PyPool& p, u32 transfer, bool done,
+                              double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
+      .def("waiting",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.waiting(tier); });
+           })
+      .def("lose",
+           [](PyPool& p, u32 tier, u32 block, u32 generation, double now) {
+             check_tier(p, tier);
+             locked(p, [&] { p.lose(tier, block, generation, now); });
+           })
+      .def("content",
+           [](PyPool& p, u32 block, u32 generation) {
+             const Pool::Content c = locked(p, [&] { return p.content(block, generation); });
+             return nb::make_tuple(c.space, c.parent == NONE ? -1 : i64(c.parent), c.parent_generation, c.depth, c.expires,
+                                   nb::bytes(c.extra.data(), c.extra.size()), to_array(c.tokens));
+           })
+      .def("restore",
+           [](PyPool& p, u32 space, i64 parent, nb::handle tokens, nb::bytes extra, u32 tier, u32 frame, double expires,
+              double now) {
+             const Tokens ids(tokens);
+             const std::string key(extra.c_str(), extra.size());
+             const u32 id = locked(p, [&] {
+               if (ids.size() != p.options.block_size)
+                 throw Error(Kind::Token,
+                             "a block has " + std::to_string(p.options.block_size) + " tokens, not " + std::to_string(ids.size()),
+                             {{"tokens", double(ids.size())}, {"block_size", double(p.options.block_size)}});
+               return p.restore(space, parent < 0 ? NONE : u32(parent), ids.data(), key, tier, frame, expires, now);
+             });
+             return std::make_pair(id == NONE ? i64(-1) : i64(id), id == NONE ? 0 : p.store.blocks[id].generation);
+           })
+      .def("restored",
+           [](PyPool& p, u32 tier) {
+             check_tier(p, tier);
+             locked(p, [&] { p.restored(tier); });
+           })
+      .def("moved", [](PyPool& p, u32 tier) {
+        check_tier(p, tier);
+        const auto [m, free] = locked(p, [&] { return std::make_pair(p.moved[tier], p.store.tier(tier).free()); });
+        nb::dict d;
+        d["free"] = free;
+        d["stored"] = m.stored;
+        d["loaded"] = m.loaded;
+        d["no_room"] = m.no_room;
+        d["failed"] = m.failed;
+        d["unloaded"] = m.unloaded;
+        d["lost"] = m.lost;
+        d["evicted"] = m.evicted;
+        d["dropped"] = m.dropped;
+        return d;
+      });
+}
+
+}  // namespace tenure
