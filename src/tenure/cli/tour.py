@@ -1,4 +1,4 @@
-"""`tenure demo`: generated traffic through every policy, with the optimum, plots, one block's life, one miss explained.
+"""`tenure tour`: generated traffic through every policy, with the optimum, plots, one block's life, one miss explained.
 What it shows comes from the same calls that the other commands make."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tenure.lab.settings import capacities, policies
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder for the traffic, the rows and the plots.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the traffic, the rows and the plots.")] = Path("tour"),
     seconds: Annotated[float, typer.Option(help="How long the traffic lasts.")] = 900.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same demo.")] = 7,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same tour.")] = 7,
 ) -> None:
     """Generate traffic of four tenants, replay it through every policy, and show what the pool can tell."""
     screen = show.console()
