@@ -48,6 +48,7 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
         is_dead || fresh_parent ? NONE : tree.find(seq.root, parent, b.extra, store.tokens_of(id), [&] { return b.chain; });
     if (first != NONE && store.blocks[first].state == State::Swapped) {  // it gets its bytes back from here
       if (!adopt(seq, i, first)) return;
+      announce(seq, first);
       fresh_parent = false;
       continue;
     }
@@ -87,8 +88,7 @@ inline void Pool::seal_written(Sequence& seq, u32 promised, std::vector<Rewrite>
     if (i == 0) ledger.began(b.chain, seq.space);
     if (seq.expires < FOR_EVER) set_expiry(id, seq.expires);
     note(Happened::Seal, id, b, seq.tenant);
-    for (u32 k = 1; k < store.tiers(); ++k)
-      if (options.lower[k - 1].write == Write::Through) want_written(k, id);
+    announce(seq, id);
   }
 }
 
@@ -103,6 +103,7 @@ inline std::vector<Rewrite> Pool::seal(u64 handle, u64 upto, double now) {
   std::vector<Rewrite> rewrites;
   seq.written = std::max(seq.written, upto);
   seal_written(seq, 0, &rewrites);
+  offer(seq);
   return rewrites;
 }
 
@@ -131,6 +132,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
   acknowledge_copies(seq);
   if (written) seq.written = seq.length;
   seal_written(seq, fresh, &result.rewrites);
+  offer(seq);
   Tenant& t = tenants[seq.tenant];
   make_room(seq.tenant, fresh);
   if (copy) {
@@ -188,6 +190,7 @@ inline u64 Pool::fork(u64 handle, double now) {
   child = parent;
   child.generation = generation;
   child.copies.clear();
+  child.announced.clear();  // the parent's to offer
   child.counts_from = u32(child.blocks.size());
   if (child.length % options.block_size) child.counts_from--;  // the open block will be the child's own
   for (u32 id : child.blocks) refer(id);
@@ -289,6 +292,7 @@ inline void Pool::truncate(u64 handle, u64 length, double now) {
   tick(now);
   acknowledge_copies(seq);
   const u32 size = options.block_size;
+  std::erase_if(seq.announced, [&](const Life& life) { return u64(store.blocks[life.block].depth + 1) * size > length; });
   give_back(seq, u32((length + size - 1) / size));
   seq.output -= u32(std::min<u64>(seq.output, seq.length - length));
   seq.length = length;
@@ -309,7 +313,11 @@ inline void Pool::release(u64 handle, bool abort, double now) {
   acknowledge_copies(seq);
   if (!abort) seq.written = seq.length;
   seal_written(seq, 0, nullptr, true);
-  if (!abort) keep_after_release(seq);
+  if (!abort) {
+    offer(seq);
+    keep_after_release(seq);
+  }
+  seq.announced.clear();
   give_back(seq, 0);
   drop_extras(seq.extra);
   seq.extra.clear();

@@ -8,6 +8,7 @@
 #include <queue>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "agenda.hpp"
 #include "interner.hpp"
@@ -298,6 +299,7 @@ class Pool {
   struct Transfer {
     bool alive = false;
     u32 block = NONE, to = 0, from = 0, source = NONE, target = NONE, run = NONE;
+    bool lost = false;  // the source frame has been given away under the copy
   };
   struct Run {
     u32 deepest = NONE, under_way = 0;
@@ -305,6 +307,8 @@ class Pool {
   bool writing(u32 k, u32 id) const { return !store.in(k, id) && store.tier(k).slots[id].spare; }
   bool may_hold(u32 k, u32 id) const { return spaces_[tree.roots[store.blocks[id].root].space].tiers >> k & 1; }
   void want_written(u32 k, u32 id);
+  void announce(Sequence& seq, u32 id);
+  void offer(Sequence& seq);
   bool room_in(u32 k, u32 tenant);
   u32 open_run(u32 above);
   void close_run(u32 run);
@@ -336,12 +340,9 @@ class Pool {
   std::vector<Transfer> transfers_;
   std::vector<Run> runs_;
   std::vector<u32> spare_transfers_, spare_runs_;
-  struct Wanted {
-    u32 block, generation;
-  };
-  std::array<std::deque<Wanted>, MOST_TIERS> wanted_;  // by tier: blocks to be written to it
-  std::vector<u64> chains_;                            // scratch of one admission
-  std::vector<u32> found_, lower_, there_;             // on the device; then, in a lower tier; in one tier
+  std::array<std::deque<Life>, MOST_TIERS> wanted_;  // by tier: blocks to be written to it
+  std::vector<u64> chains_;                          // scratch of one admission
+  std::vector<u32> found_, lower_, there_;           // on the device; then, in a lower tier; in one tier
   u64 stamp_ = 0, gone_ = 0;
   double now_ = -FOR_EVER;
   u64 salt_;

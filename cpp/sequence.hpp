@@ -49,8 +49,14 @@ struct Rewrite {
 // A hit whose bytes are in a lower tier: they come into the frame of the sequence's own block at the same place of its table,
 // which then becomes the tree's; until then, and where that fails, the own block is one to be computed.
 struct Load {
-  u32 block;         // the tree's, held
-  u32 tier, source;  // where its bytes are
+  u32 block;          // the tree's, held
+  u32 tier, source;   // where its bytes are
+  bool lost = false;  // the frame has been given away: whatever was read from it does not count
+};
+
+// One life of a block.
+struct Life {
+  u32 block, generation;
 };
 
 struct Sequence {
@@ -70,7 +76,8 @@ struct Sequence {
   std::vector<u32> twins;  // beside blocks, or empty: the tree's block where an own copy is kept
   std::vector<u32> extra;  // beside blocks, or empty: interned extra keys
   std::vector<Copy> copies;
-  std::vector<Load> loads;  // of the blocks from `matched` on
+  std::vector<Load> loads;      // of the blocks from `matched` on
+  std::vector<Life> announced;  // sealed, and perhaps not computed before its next step: no lower tier may copy them yet
   std::array<Visit, MOST_TIERS> visits{};
   Request request;
 

@@ -15,7 +15,7 @@ inline bool Pool::adopt(Sequence& seq, u32 i, u32 id) {
   Block& o = store.blocks[own];
   if (o.refs > 1 || o.holds) return false;
   Block& b = store.blocks[id];
-  const u32 frame = store.device.slots[own].frame, below = store.fastest(id);
+  const u32 frame = store.device.slots[own].frame;
   if (!b.busy()) unqueue(id);
   store.device.slots[own].frame = NONE;
   store.device.attach(id, frame);
@@ -34,8 +34,6 @@ inline bool Pool::adopt(Sequence& seq, u32 i, u32 id) {
   Policy& policy = *tenants[seq.tenant].device().policy;
   if (policy.wants_life) policy.enter(id, ghost_key(b), now_);
   note(Happened::SwapIn, id);
-  for (u32 k = 1; k < below; ++k)
-    if (options.lower[k - 1].write == Write::Through) want_written(k, id);
   return true;
 }
 
@@ -55,6 +53,7 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
                 std::to_string(loaded) + " loads cannot be done: the sequence has " + std::to_string(seq.loads.size()),
                 {{"loaded", double(loaded)}, {"loads", double(seq.loads.size())}});
   tick(now);
+  if (seq.loads.empty()) return u64(seq.matched) * options.block_size;
   u32 done = 0;
   for (; done < loaded; ++done) {
     const Load load = seq.loads[done];
@@ -67,8 +66,11 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
       note(Happened::Hit, load.block);
       seq.blocks[i] = load.block;
       unrefer(own);
-    } else if (store.tier(load.tier).slots[load.block].frame != load.source || !adopt(seq, i, load.block)) {
-      break;  // its frame has been given away under the copy
+    } else if (load.lost || !adopt(seq, i, load.block)) {
+      break;
+    } else {
+      for (u32 k = 1; k < load.tier; ++k)
+        if (options.lower[k - 1].write == Write::Through) want_written(k, load.block);
     }
     unhold(load.block);
     moved[load.tier].loaded++;
@@ -91,12 +93,27 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
 
 // -- down: sealed blocks are written to lower tiers
 
+// A block that the sequence has just sealed. In lock-step that is before it is computed: it is offered to lower tiers, which copy
+// whenever they like, only at the sequence's next step.
+inline void Pool::announce(Sequence& seq, u32 id) {
+  if (store.tiers() > 1) seq.announced.push_back({id, store.blocks[id].generation});
+}
+inline void Pool::offer(Sequence& seq) {
+  for (const Life& life : seq.announced) {
+    const Block& b = store.blocks[life.block];
+    if (b.generation != life.generation || !(b.flags & IN_TREE) || dead(b)) continue;
+    for (u32 k = 1; k < store.tiers(); ++k)
+      if (options.lower[k - 1].write == Write::Through && !store.in(k, life.block)) want_written(k, life.block);
+  }
+  seq.announced.clear();
+}
+
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;
   if (!may_hold(k, id)) return;
   auto& wanted = wanted_[k];
   if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))
-    std::erase_if(wanted, [&](const Wanted& w) {
+    std::erase_if(wanted, [&](const Life& w) {
       return store.blocks[w.block].generation != w.generation || store.in(k, w.block) || writing(k, w.block);
     });
   wanted.push_back({id, store.blocks[id].generation});
@@ -198,7 +215,7 @@ inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, do
   std::vector<Order> orders;
   u32 run = NONE;
   for (auto& wanted = wanted_[k]; !wanted.empty() && orders.size() < most; wanted.pop_front()) {
-    const Wanted next = wanted.front();
+    const Life next = wanted.front();
     const Block& b = store.blocks[next.block];
     const bool there = b.generation == next.generation && (b.flags & IN_TREE) && !dead(b);
     if (there && !order_path(k, next.block, run, orders)) break;  // it waits
@@ -219,8 +236,7 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
   Tier& tier = store.tier(t.to);
   Block& b = store.blocks[t.block];
   tier.slots[t.block].spare = 0;
-  const bool counts = done && !dead(b) && (b.flags & IN_TREE) && (b.parent == NONE || store.in(t.to, b.parent)) &&
-                      store.tier(t.from).slots[t.block].frame == t.source;
+  const bool counts = done && !dead(b) && (b.flags & IN_TREE) && (b.parent == NONE || store.in(t.to, b.parent)) && !t.lost;
   if (counts) {
     if (b.parent != NONE) unqueue(t.to, b.parent);
     tier.attach(t.block, t.target);
@@ -242,14 +258,20 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
   return counts;
 }
 
-// A tier's copy of a block is bad or gone, and with it what it has below the block. What no other tier has is lost.
+// A tier's copy of a block is bad or gone, and with it what it has below the block. What no other tier has is lost. Their frames
+// are free at once: copies out of them that are under way do not count any more.
 inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
+  if (k == DEVICE) throw Error(Kind::Config, "only lower tiers lose blocks: the device's are the engine's", {{"tier", 0}});
   tick(now);
   if (id >= store.records() || store.blocks[id].generation != generation || !store.in(k, id)) return;
   std::vector<u32> below{id};
   for (std::size_t i = 0; i < below.size(); ++i)
     for (u32 child = store.blocks[below[i]].first_child; child != NONE; child = store.blocks[child].next)
       if (store.in(k, child)) below.push_back(child);
+  const std::unordered_set<u32> gone(below.begin(), below.end());
+  for (Sequence& seq : sequences)
+    for (Load& load : seq.loads) load.lost |= load.tier == k && gone.contains(load.block);
+  for (Transfer& t : transfers_) t.lost |= t.from == k && gone.contains(t.block);
   const u32 parent = store.blocks[id].parent;
   for (std::size_t i = below.size(); i-- > 0;) {
     const u32 at = below[i];
@@ -280,7 +302,7 @@ inline Pool::Content Pool::content(u32 id, u32 generation) const {
 
 // -- a tier that outlived its process
 
-// A block found in a frame of a lower tier: NONE when there is an equal one already. Parents come first; restored() comes last.
+// A block found in a frame of a lower tier: NONE when that tier has it already. Parents come first; restored() comes last.
 inline u32 Pool::restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 k, u32 frame, double expires,
                          double now) {
   tick(now);
@@ -295,36 +317,40 @@ inline u32 Pool::restore(u32 space, u32 parent, const u32* tokens, const std::st
   const u32 key = extra.empty() ? 0 : extras_.take(extra);
   const u64 chain =
       chain_hash(parent == NONE ? salt_ : store.blocks[parent].chain, extras_.hash(key), tokens, options.block_size);
-  const u32 id = tree.find(root, parent, key, tokens, [&] { return chain; }) == NONE ? store.create() : NONE;
-  if (id != NONE && !store.tier(k).claim(id, frame)) {
-    store.destroy(id);
-    extras_.drop(key);
-    return NONE;
-  }
-  if (id == NONE) {
+  u32 id = tree.find(root, parent, key, tokens, [&] { return chain; });
+  const bool known = id != NONE;  // another tier has it too
+  if (!known) id = store.create();
+  if (store.in(k, id) || !store.tier(k).claim(id, frame)) {
+    if (!known) store.destroy(id);
     extras_.drop(key);
     return NONE;
   }
   if (parent != NONE) unqueue(k, parent);
-  Block& b = store.blocks[id];
-  b.root = root;
-  b.parent = parent;
-  b.depth = parent == NONE ? 0 : store.blocks[parent].depth + 1;
-  b.chain = chain;
-  b.extra = key;
-  b.filled = u16(options.block_size);
-  b.flags = HASHED;
-  std::memcpy(store.tokens_of(id), tokens, options.block_size * sizeof(u32));
-  tree.roots[root].live++;
   tenants[tenant].in[k].used++;
-  for (const Step step : {Step::Allocate, Step::Seal, Step::Release, Step::SwapOut}) move(id, step);  // in its former life
-  tree.link(id);
+  Block& b = store.blocks[id];
+  if (known) {
+    extras_.drop(key);
+    tree.count_child(store.tier(k), id, 1);
+  } else {
+    b.root = root;
+    b.parent = parent;
+    b.depth = parent == NONE ? 0 : store.blocks[parent].depth + 1;
+    b.chain = chain;
+    b.extra = key;
+    b.filled = u16(options.block_size);
+    b.flags = HASHED;
+    std::memcpy(store.tokens_of(id), tokens, options.block_size * sizeof(u32));
+    tree.roots[root].live++;
+    for (const Step step : {Step::Allocate, Step::Seal, Step::Release, Step::SwapOut}) move(id, step);  // in its former life
+    tree.link(id);
+  }
   Slot& s = store.tier(k).slots[id];
   s.last = now_;
   s.stamp = ++stamp_;
   introduce(k, id);
   note(Happened::Restore, id, k);
-  if (expires < FOR_EVER) set_expiry(id, expires);
+  const auto expiry = expiries_.find(id);
+  if (expires < (expiry == expiries_.end() ? FOR_EVER : expiry->second)) set_expiry(id, expires);
   queue_if_evictable(k, id);
   return id;
 }

@@ -12,8 +12,9 @@ inline void bind_tiers(PoolClass& pool) {
                const Sequence& seq = p.sequence(handle);
                for (u32 i = 0; i < seq.loads.size(); ++i) {
                  const Load& l = seq.loads[i];
-                 rows.emplace_back(l.block, p.store.blocks[l.block].generation, l.tier, l.source,
-                                   frame_of(p, seq.blocks[seq.matched + i]));
+                 const bool there = p.store.in(DEVICE, l.block);  // another request has brought it
+                 rows.emplace_back(l.block, p.store.blocks[l.block].generation, there ? DEVICE : l.tier,
+                                   there ? frame_of(p, l.block) : l.source, frame_of(p, seq.blocks[seq.matched + i]));
                }
                return rows;
              });

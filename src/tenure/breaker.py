@@ -59,8 +59,10 @@ class Breaker:
     def failed(self) -> bool:
         """The tier did not answer; True when that has opened the breaker."""
         with self._lock:
-            self._in_a_row += 1
             was_open = self._until is not None
+            if was_open and not self._probing:
+                return False  # a call from before it opened
+            self._in_a_row += 1
             self._probing = False
             if not was_open and self._in_a_row < self._failures:
                 return False

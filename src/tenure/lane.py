@@ -1,4 +1,4 @@
-"""One lower tier as the mover runs it: the bytes' tier, its breaker, its deadline, and the records that name blocks in it.
+"""One lower tier as the mover runs it: the bytes' tier, its breaker, its deadline, and the names of the blocks in it.
 Made by the node, used by the mover; it takes no decision about what is kept."""
 
 from __future__ import annotations
@@ -6,30 +6,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as LateError
+from typing import Any, NamedTuple, TypeVar
 
 from tenure.breaker import Breaker
-from tenure.errors import RecordError, StoreError
-from tenure.identity import Identity
+from tenure.names import Names
 from tenure.readers import Readers
 from tenure.tiers.base import Outcome, Tier
-from tenure.tiers.record import NO_PARENT, Record
-from tenure.transfers import BlockName, Content
+from tenure.tiers.record import Record
 
-__all__ = ["Lane", "LaneStats", "Lasting"]
+__all__ = ["Lane", "LaneStats"]
 
+T = TypeVar("T")
 _LOG = logging.getLogger("tenure")
 _CHUNK = 8 << 20
-"""Bytes to read from a slow tier at a time, so that copying to the device goes on beside it."""
+"""Bytes to move at a time, so that a slow tier and the device work beside each other, and in memory that has a bound."""
+_FAILURES = frozenset({"io", "closed"})
+"""Kinds of TierError that are the tier's failure, not one block's."""
 
 
 class LaneStats(NamedTuple):
-    """How a lower tier does: its breaker ("closed", "open", "half-open") and how often that opened, reads that came too late,
-    and refusals of its medium by kind (tenure.tiers.KINDS)."""
+    """How a lower tier does: its breaker ("closed", "open", "half-open") and how often that opened, calls that came too late,
+    and refusals by kind (tenure.tiers.KINDS)."""
 
     breaker: str
     opened: int
@@ -37,120 +38,118 @@ class LaneStats(NamedTuple):
     refused: dict[str, int]
 
 
-class Lasting(Protocol):
-    """A tier that outlives its process, and has a table of namespaces."""
-
-    def put_namespace(self, namespace: bytes, value: bytes) -> None: ...  # noqa: D102
-    def drop_namespace(self, namespace: bytes) -> bool: ...  # noqa: D102
-
-
 class Lane:
-    """`deadline`: seconds that a request waits for its loads from this tier; None for a tier that cannot hang."""
+    """deadline: seconds that a request waits for this tier; None for a tier that cannot hang."""
 
-    def __init__(self, tier: Tier, deadline: float | None, breaker: Breaker, lasting: Lasting | None) -> None:
+    def __init__(self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names) -> None:
         self.tier = tier
         self.name = tier.name
-        self.layout = tier.layout
         self.deadline = deadline
         self.breaker = breaker
-        self.lasting = lasting
+        self.names = names
         self.writing = threading.Lock()  # one writer at a time: a frame that is nobody's is emptied before it is given out again
-        self.naming = threading.Lock()  # no namespace is dropped while a block's content is looked up to be written
-        self.late = 0
-        self.digests: dict[BlockName, bytes] = {}  # of the blocks that a lasting tier has
-        self._known: set[bytes] = set()
-        self._readers: Readers[list[Outcome]] | None = None if deadline is None else Readers(f"tenure-{self.name}")
-
-    # -- what names a block here
-
-    def record(
-        self, name: BlockName, content: Content, content_of: Callable[[BlockName], Content], wall: Callable[[float], float]
-    ) -> Record:
-        """The record of a block. In a tier that ends with the process its name is proof enough; one that lasts has digests.
-        Raises StaleHandleError when a block before it is gone."""
-        if self.lasting is None:
-            digest, parent = np.array(name, dtype="<u4").tobytes().ljust(32, b"\0"), NO_PARENT
-        else:
-            parent = NO_PARENT if content.parent is None else self.digest(content.parent, content_of)
-            digest = self.digest(name, content_of)
-        return Record(
-            content.who.namespace,
-            digest,
-            parent,
-            content.depth,
-            _plain(content.tokens),
-            self.layout,
-            content.extra_key,
-            wall(content.expires),
-        )
-
-    def digest(self, name: BlockName, content_of: Callable[[BlockName], Content]) -> bytes:
-        """The block's link of its digest chain; the links before it are worked out where they are not known."""
-        missing: list[tuple[BlockName, Content]] = []
-        at: BlockName | None = name
-        while at is not None and at not in self.digests:
-            missing.append((at, content_of(at)))
-            at = missing[-1][1].parent
-        link = b"" if at is None else self.digests[at]
-        for block, what in reversed(missing):
-            link = self.digests[block] = what.who.link(link, what.extra_key, _plain(what.tokens))
-        return link
-
-    def make_known(self, who: Identity) -> None:
-        """Before the first block of a namespace. Raises StoreError where it cannot be written down."""
-        if self.lasting is not None and who.namespace not in self._known:
-            self.lasting.put_namespace(who.namespace, who.dump())
-            self._known.add(who.namespace)
-
-    def drop(self, namespace: bytes) -> None:
-        """Nothing of a namespace counts here any more, nor after a restart."""
-        self._known.discard(namespace)
-        if self.lasting is not None:
-            try:
-                self.lasting.drop_namespace(namespace)
-            except StoreError as error:
-                _LOG.warning("tier %s: a namespace could not be dropped, and may come back after a restart: %s", self.name, error)
+        self._count = threading.Lock()
+        self._late = 0
+        self._refused: Counter[str] = Counter()
+        self._closed = False
+        self._readers: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}")
+        self._others: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}-write", 1)
 
     # -- its state
 
-    def went(self, well: bool) -> None:
-        """How the last call went; a tier that has just been given up is said once."""
-        if well:
+    def went(self, well: bool | None) -> None:
+        """How the last call went, None: there was none. A tier that has just been given up is said once."""
+        if well is None:
+            self.breaker.undone()
+        elif well:
             self.breaker.succeeded()
         elif self.breaker.failed():
             _LOG.warning("tier %s fails and is left alone for a while; requests go on without it", self.name)
 
+    def failure(self, outcome: Outcome) -> bool:
+        """Whether it is the tier that has failed, not one block."""
+        return outcome is not None and outcome.kind in _FAILURES
+
+    def too_late(self) -> None:
+        """Counts a call that was not waited for."""
+        with self._count:
+            self._late += 1
+
+    def refuse(self, kind: str) -> None:
+        """Counts a block that could not even be tried."""
+        with self._count:
+            self._refused[kind] += 1
+
+    def drop(self, namespaces: Iterable[bytes]) -> None:
+        """Nothing of these namespaces counts here any more, nor after a restart; as far as that can be done in time."""
+        self.names.drop(namespaces)
+        if self.names.to_drop:
+            self.in_time(self.names.drop_now, None)
+
     def stats(self) -> LaneStats:
         """How it does."""
-        return LaneStats(self.breaker.state, self.breaker.opened, self.late, dict(self.tier.counters.refused))
+        with self._count:
+            refused = self._refused + Counter(self.tier.counters.refused)
+            return LaneStats(self.breaker.state, self.breaker.opened, self._late, dict(refused))
 
     def close(self) -> None:
-        """Its tier is closed; late reads are not waited for."""
-        if self._readers is not None:
-            self._readers.close()
+        """Its tier is closed; late calls are not waited for."""
+        self.drop(())
         self.tier.close()
+        self._closed = True
+        for threads in (self._readers, self._others):
+            if threads is not None:
+                threads.close()
 
-    # -- reading
-
-    def read(self, frames: list[int], records: list[Record], into: list[Any]) -> list[Outcome]:
-        """Reads at once, in this thread: for a tier that cannot hang."""
-        return self.tier.read(frames, records, into)
+    # -- calls that may hang
 
     def chunks(self, count: int) -> list[range]:
-        """Consecutive parts of `count` blocks, to be read one after the other."""
+        """Consecutive parts of `count` blocks, to be moved one after the other."""
         step = max(1, _CHUNK // self.tier.block_bytes)
         return [range(start, min(start + step, count)) for start in range(0, count, step)]
 
     def begin(self, frames: list[int], records: list[Record], into: list[Any]) -> Future[list[Outcome]]:
-        """Begins to read in another thread, into memory that the caller may leave to it."""
-        if self._readers is None:
-            raise RecordError(f"tier {self.name} is read at once")
-        return self._readers.submit(lambda: self.tier.read(frames, records, into))
+        """Begins to read, into memory that the caller may leave to it: in another thread where the tier may hang. Cancelled at
+        once where all that could read it hangs already."""
+
+        def read() -> list[Outcome]:
+            return self.tier.read(frames, records, into)
+
+        if self._readers is not None and not self._closed:
+            return self._submit(self._readers, read)
+        future: Future[list[Outcome]] = Future()
+        try:
+            future.set_result(read())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def give_up(self, future: Future[Any]) -> None:
+        """A read is not waited for any more; its memory is left to it."""
+        if self._readers is not None:
+            self._readers.give_up(future)
 
     def left(self, started: float) -> float:
         """Seconds until the deadline of what was started then (time.monotonic)."""
         return max(0.0, (self.deadline or 0.0) - (time.monotonic() - started))
 
+    def in_time(self, job: Callable[[], T], patience: float | None) -> T | None:
+        """Runs a job that may hang with this tier, and waits for it no longer than `patience` (None: the deadline) s. None when
+        it came too late: it goes on by itself, unless another one hangs already."""
+        if self._others is None or self._closed:
+            return job()
+        future = self._submit(self._others, job)
+        try:
+            return future.result(self.deadline if patience is None else patience)
+        except (LateError, CancelledError):
+            self.too_late()
+            self.went(False)
+            self._others.give_up(future)
+            return None
 
-def _plain(tokens: Any) -> bytes:
-    return np.ascontiguousarray(tokens, dtype="<u4").tobytes()
+    def _submit(self, threads: Readers[Any], job: Callable[[], T]) -> Future[T]:
+        if not threads.stuck:
+            return threads.submit(job)
+        future: Future[T] = Future()
+        future.cancel()
+        return future

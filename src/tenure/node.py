@@ -3,24 +3,25 @@ its rules are the manager's and the tiers' own."""
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from tenure.breaker import Breaker
-from tenure.checks import positive
 from tenure.errors import CapacityError, ConfigError
 from tenure.identity import Identity
 from tenure.lane import Lane, LaneStats
-from tenure.lower import LowerTier
+from tenure.level import Level, fitting
 from tenure.manager import BlockManager
 from tenure.mover import Device, Mover
+from tenure.names import Names
 from tenure.restore import restore
 from tenure.sequence import Sequence
-from tenure.tiers.base import Tier
 from tenure.tiers.disk import DiskTier
 
 __all__ = ["Level", "Node"]
@@ -28,29 +29,14 @@ __all__ = ["Level", "Node"]
 _IDLE = 0.02
 """Seconds between two looks for something to write."""
 _BATCH = 32
+_AT_THE_END = 5.0
+"""Seconds that closing waits for a batch, and for a thread in one, of a tier that may hang."""
 _PATIENCE = 1.0
 """Seconds that a request without room waits for copies under way to end."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Level:
-    """A tier below the device, and how it is run.
-
-    tier: where the bytes go. policy, params, write, uses: as LowerTier has them. deadline: seconds that a request waits for its
-    loads from it (None: a tier that cannot hang, and is read at once). lossy_answers: what a lossy codec gives back may answer
-    for the exact KV; without it only namespaces whose `quantisation` is the codec's name are kept there. failures: how many in
-    a row open its breaker.
-    """
-
-    tier: Tier
-    policy: str | object = "lru"
-    params: Mapping[str, float] | None = None
-    write: str = "through"
-    uses: int = 2
-    deadline: float | None = None
-    lossy_answers: bool = False
-    failures: int = 3
+_LOG = logging.getLogger("tenure")
+_OPEN: WeakSet[Node] = WeakSet()
+_OPENING = threading.Lock()
 
 
 class Node(BlockManager):
@@ -73,28 +59,20 @@ class Node(BlockManager):
         wall: Callable[[], float] = time.time,
         **settings: Any,
     ) -> None:
-        self.levels = {level.tier.name: level for level in levels}
-        for level in self.levels.values():
-            _fits(level, device, block_size)
-        lower = [
-            LowerTier(name, level.tier.frames, level.policy, level.params, level.write, level.uses)
-            for name, level in self.levels.items()
-        ]
-        super().__init__(device.frames, block_size, lower=lower, **settings)
         self.device = device
-        self._lanes = {
-            name: Lane(
-                level.tier,
-                level.deadline,
-                Breaker(self._clock, level.failures),
-                level.tier if isinstance(level.tier, DiskTier) else None,
-            )
-            for name, level in self.levels.items()
-        }
-        self._mover = Mover(self, device, self._lanes, self._clock, wall)
-        for number, lane in enumerate(self._lanes.values(), 1):
-            if isinstance(lane.tier, DiskTier):
-                restore(self, number, lane, lane.tier, wall)
+        self.levels = fitting(levels, device, block_size)
+        super().__init__(device.frames, block_size, lower=[level.lower() for level in self.levels.values()], **settings)
+        self._wall = wall
+        self._lanes = {name: self._lane(level) for name, level in self.levels.items()}
+        self._mover = Mover(self, device, self._lanes)
+        _be_the_only_one(self)
+        try:
+            for number, lane in enumerate(self._lanes.values(), 1):
+                if isinstance(lane.tier, DiskTier):
+                    restore(self, number, lane, lane.tier, wall)
+        except BaseException:
+            _OPEN.discard(self)
+            raise
         self._back = any(level.write == "back" for level in self.levels.values())
         self._closing = threading.Event()
         self._wake = {name: threading.Event() for name in self._lanes}
@@ -123,18 +101,19 @@ class Node(BlockManager):
 
     def invalidate(self, **fields: Any) -> int:
         """As BlockManager.invalidate, in every tier, and for tiers on disk also after a restart."""
+        count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
+        gone = [who.namespace for who in self._identities if all(getattr(who, name) == fields[name] for name in fields)]
         for lane in self._lanes.values():
-            lane.naming.acquire()
-        try:
-            count = super().invalidate(**fields)
-            for identity in self._identities:
-                if all(getattr(identity, name) == value for name, value in fields.items()):
-                    for lane in self._lanes.values():
-                        lane.drop(identity.namespace)
-            return count
-        finally:
-            for lane in self._lanes.values():
-                lane.naming.release()
+            lane.drop(gone)
+        return count
+
+    def clear(self) -> int:
+        """As BlockManager.clear; what a tier on disk has dropped is not found after a restart either."""
+        count = super().clear()
+        for name, lane in self._lanes.items():
+            if isinstance(lane.tier, DiskTier):
+                self._mover.wipe(name)
+        return count
 
     def flush(self) -> int:
         """Writes down now, in this thread, all that is due; returns how many copies that took. What the node's own threads are
@@ -160,11 +139,15 @@ class Node(BlockManager):
         for wake in self._wake.values():
             wake.set()
         for thread in self._threads:
-            thread.join(timeout=5)
-        if flush:
-            self.flush()
-        for lane in self._lanes.values():
+            thread.join(timeout=_AT_THE_END)
+        for name, lane in self._lanes.items():
+            if flush:
+                while self.waiting(name) and self._mover.write_in_time(name, _BATCH, patience=_AT_THE_END):
+                    pass
+            if flush and (left := self.waiting(name)):
+                _LOG.warning("tier %s: %d blocks have not been written to it", name, left)
             lane.close()
+        _OPEN.discard(self)
 
     def __enter__(self) -> Node:
         return self
@@ -173,6 +156,14 @@ class Node(BlockManager):
         self.close(flush=kind is None)
 
     # -- inside
+
+    def _lane(self, level: Level) -> Lane:
+        def wall(when: float) -> float:
+            return math.inf if math.isinf(when) else self._wall() + (when - self._clock())
+
+        lasting = level.tier if isinstance(level.tier, DiskTier) else None
+        names = Names(level.tier.layout, lasting, self.content, wall)
+        return Lane(level.tier, level.deadline, Breaker(self._clock, level.failures), names)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         try:
@@ -191,7 +182,12 @@ class Node(BlockManager):
     def _write_down(self, name: str) -> None:
         wake = self._wake[name]
         while not self._closing.is_set():
-            if not (self.waiting(name) and self._mover.write(name, _BATCH)):
+            done = 0
+            try:
+                done = self._mover.write(name, _BATCH) if self.waiting(name) else 0
+            except Exception:
+                _LOG.exception("writing to tier %s goes on", name)
+            if not done:
                 wake.wait(_IDLE)
                 wake.clear()
 
@@ -202,8 +198,8 @@ class Node(BlockManager):
             if level.write == "back":
                 free = self.tier_stats(above).free
                 wanted = -(-_length(tokens) // self.block_size) if above == "device" else _BATCH
-                if wanted > free:
-                    self._mover.write(name, 0, demote=min(wanted - free, self.frames))
+                if wanted > free and _length(tokens) <= self.frames * self.block_size:  # else it is refused in any case
+                    self._mover.write_in_time(name, 0, demote=wanted - free)
             above = name
 
 
@@ -214,15 +210,13 @@ def _length(tokens: Any) -> int:
         return 0  # the admission says what is wrong with it
 
 
-def _fits(level: Level, device: Device, block_size: int) -> None:
-    tier = level.tier
-    if tier.layout.block_size != block_size:
-        raise ConfigError(f"tier {tier.name!r} holds blocks of {tier.layout.block_size} tokens, the node has {block_size}")
-    if tier.block_bytes != device.block_bytes:
-        raise ConfigError(
-            f"a block has {tier.block_bytes} bytes in tier {tier.name!r} ({tier.layout}) and {device.block_bytes} on the device",
-            tier=tier.block_bytes,
-            device=device.block_bytes,
-        )
-    if level.deadline is not None:
-        positive("deadline", level.deadline)
+def _be_the_only_one(node: Node) -> None:
+    """Whose frames they are: two managers on the same ones would each write over what the other believes to have."""
+    tiers = {id(level.tier) for level in node.levels.values()}
+    with _OPENING:
+        for other in _OPEN:
+            shared = next((level.tier.name for level in other.levels.values() if id(level.tier) in tiers), None)
+            if other.device is node.device or shared is not None:
+                what = "the device" if shared is None else f"the tier {shared!r}"
+                raise ConfigError(f"{what} is in use by another node: close it first")
+        _OPEN.add(node)

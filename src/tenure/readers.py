@@ -1,12 +1,12 @@
-"""Threads that read from a tier which may hang: a caller waits as long as it will, and what comes late is thrown away.
-Used by the mover for tiers with a deadline; they never touch device frames."""
+"""Threads for calls to a tier which may hang: a caller waits as long as it will, and what comes late is thrown away.
+Used by the lanes of tiers with a deadline; they never touch device frames."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 __all__ = ["Readers"]
@@ -15,31 +15,73 @@ R = TypeVar("R")
 
 
 class Readers(Generic[R]):
-    """A few daemon threads, so that a read that never returns keeps neither its caller nor the interpreter's end waiting."""
+    """A few daemon threads, so that a call that never returns keeps neither its caller nor the interpreter's end waiting."""
 
     def __init__(self, name: str, threads: int = 2) -> None:
-        self._jobs: SimpleQueue[tuple[Future[R], Callable[[], R]] | None] = SimpleQueue()
+        self._turn = threading.Condition()
+        self._jobs: deque[tuple[Future[R], Callable[[], R]]] = deque()
+        self._running: set[Future[R]] = set()
+        self._given_up: set[Future[R]] = set()  # of those that run
+        self._count = threads
+        self._closed = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
+    @property
+    def stuck(self) -> bool:
+        """Whether every thread is in a call that nobody waits for any more: another would only wait behind them."""
+        with self._turn:
+            return len(self._given_up) == self._count
+
     def submit(self, job: Callable[[], R]) -> Future[R]:
-        """Runs the job soon. A future that is cancelled before its turn is never run."""
+        """Runs the job soon; once closed, its future is cancelled at once."""
         future: Future[R] = Future()
-        self._jobs.put((future, job))
+        with self._turn:
+            if self._closed:
+                future.cancel()
+            else:
+                self._jobs.append((future, job))
+                self._turn.notify()
         return future
 
+    def give_up(self, future: Future[R]) -> None:
+        """Nobody waits for it any more: a job whose turn has not come is dropped, with all that it holds."""
+        with self._turn:
+            if future in self._running:
+                self._given_up.add(future)
+            self._jobs = deque(job for job in self._jobs if job[0] is not future)
+        future.cancel()
+
     def close(self) -> None:
-        """No more jobs; what runs is not waited for."""
-        for _ in self._threads:
-            self._jobs.put(None)
+        """No more jobs; those that wait are cancelled, those that run are not waited for."""
+        with self._turn:
+            self._closed = True
+            waiting = list(self._jobs)
+            self._jobs.clear()
+            self._turn.notify_all()
+        for future, _ in waiting:
+            future.cancel()
 
     def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            future, job = item
-            if not future.set_running_or_notify_cancel():
-                continue
+        while True:
+            with self._turn:
+                while not self._jobs and not self._closed:
+                    self._turn.wait()
+                if not self._jobs:
+                    return
+                future, job = self._jobs.popleft()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                self._running.add(future)
             try:
-                future.set_result(job())
+                result = job()
             except BaseException as error:  # it belongs to whoever waits
                 future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+            with self._turn:
+                self._running.discard(future)
+                self._given_up.discard(future)
+            del future, job  # and with them what the job held

@@ -8,9 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tenure.errors import IdentityError
+from tenure.errors import IdentityError, StoreError, TenureError
 from tenure.identity import Identity
 from tenure.lane import Lane
 from tenure.tiers.disk import DiskTier
@@ -23,21 +21,29 @@ if TYPE_CHECKING:
 __all__ = ["restore"]
 
 _LOG = logging.getLogger("tenure")
+Blocks = dict[tuple[bytes, bytes], tuple[BlockName, int]]
+"""By namespace and digest: a block, and how many there are before the next one."""
 
 
 def restore(node: Node, number: int, lane: Lane, tier: DiskTier, wall: Callable[[], float]) -> int:
     """Returns how many blocks came back; what has expired, has lost the blocks before it or belongs to nobody is emptied."""
-    found = sorted(tier.scan(), key=lambda entry: entry[1].depth)
     people = _people(tier)
-    blocks: dict[tuple[bytes, bytes], BlockName] = {}
+    for who in people.values():
+        node._enter(who, ())  # also those without a block: an invalidation must reach them
+    found = sorted(tier.scan(), key=lambda entry: (entry[1].depth, entry[1].expires))  # of two equal ones the first to expire
+    blocks: Blocks = {}
     nobodys: list[int] = []
     for frame, record in found:
-        name = _put_back(node, number, frame, record, people, blocks, wall)
+        try:
+            name = _put_back(node, number, frame, record, people, blocks, wall)
+        except TenureError as error:
+            _LOG.warning("tier %s: frame %d cannot be restored: %s", lane.name, frame, error)
+            name = None
         if name is None:
             nobodys.append(frame)
         else:
-            blocks[record.namespace, record.digest] = name
-            lane.digests[name] = record.digest
+            blocks[record.namespace, record.digest] = name, record.depth + 1
+            lane.names.digests[name] = record.digest
     node._core.restored(number)
     if nobodys:
         tier.erase(nobodys)
@@ -50,32 +56,33 @@ def _people(tier: DiskTier) -> dict[bytes, Identity]:
     for namespace, dumped in tier.namespaces().items():
         try:
             who = Identity.load(dumped)
+            if who.namespace != namespace:
+                raise IdentityError("it is the identity of another namespace")
         except IdentityError as error:
-            _LOG.warning("tier %s: a namespace is unreadable and is left out: %s", tier.name, error)
-            continue
-        if who.namespace == namespace:
+            _LOG.warning("tier %s: a namespace is unreadable and is dropped: %s", tier.name, error)
+            try:
+                tier.drop_namespace(namespace)
+            except StoreError:
+                _LOG.warning("tier %s: and it could not be", tier.name)
+        else:
             people[namespace] = who
     return people
 
 
 def _put_back(
-    node: Node,
-    number: int,
-    frame: int,
-    record: Record,
-    people: dict[bytes, Identity],
-    blocks: dict[tuple[bytes, bytes], BlockName],
-    wall: Callable[[], float],
+    node: Node, number: int, frame: int, record: Record, people: dict[bytes, Identity], blocks: Blocks, wall: Callable[[], float]
 ) -> BlockName | None:
     who = people.get(record.namespace)
-    above = None if record.parent == NO_PARENT else blocks.get((record.namespace, record.parent))
-    if who is None or (above is None) != (record.parent == NO_PARENT):
+    first = record.parent == NO_PARENT
+    above, depth = (None, 0) if first else blocks.get((record.namespace, record.parent), (None, -1))
+    if who is None or depth != record.depth or not node._tiers_for(who) >> number & 1:
+        return None
+    if who.link(b"" if first else record.parent, record.extra, record.tokens) != record.digest:
         return None
     now = node._clock()
     left = math.inf if math.isinf(record.expires) else record.expires - wall()
     space, _ = node._enter(who, ())
-    tokens = np.frombuffer(record.tokens, dtype="<u4")
     block, generation = node._core.restore(
-        space, -1 if above is None else above.block, tokens, record.extra, number, frame, now + left, now
+        space, -1 if above is None else above.block, record.token_ids, record.extra, number, frame, now + left, now
     )
     return None if block < 0 else BlockName(block, generation)

@@ -24,7 +24,8 @@ class BlockName(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A hit whose bytes are in frame `source` of a lower tier and belong into device frame `target`."""
+    """A hit whose bytes are in frame `source` of a lower tier and belong into device frame `target`. Where `tier` is "device"
+    another request has brought them meanwhile: nothing is to be copied."""
 
     name: BlockName
     tier: str

@@ -4,62 +4,16 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenure import CapacityError, StateError
-from tenure.errors import StoreError, TierError
+from tenure.errors import StoreError
 from tenure.node import Level, Node
-from tenure.tiers import HostTier, Record
-from tenure.tiers.base import Outcome
 from tests.node.making import LAYOUT, SIZE, WHO, disk, host, node, prompt, serve, try_serve
-
-
-class Moody(HostTier):
-    """A tier that hangs, fails or waits as it is told."""
-
-    def __init__(self, frames: int = 64) -> None:
-        super().__init__(LAYOUT, frames, name="moody")
-        self.fails = False
-        self.raises = False
-        self.gate = threading.Event()
-        self.gate.set()
-        self.reads = 0
-        self.asked = threading.Event()
-
-    def _read(self, frames: list[int], records: Sequence[Record], into: list[memoryview]) -> list[Outcome]:
-        self.reads += len(frames)
-        self.asked.set()
-        self.gate.wait()
-        if self.raises:
-            raise RuntimeError("a defect")
-        if self.fails:
-            return [TierError("io", "the cable is out") for _ in frames]
-        return super()._read(frames, records, into)
-
-    def _write(self, frames: list[int], blocks: list[memoryview], records: Sequence[Record]) -> list[Outcome]:
-        self.asked.set()
-        self.gate.wait()
-        if self.raises:
-            raise RuntimeError("a defect")
-        if self.fails:
-            return [TierError("io", "the cable is out") for _ in frames]
-        return super()._write(frames, blocks, records)
-
-
-def filled(tier: HostTier, now: list[float] | None = None, **level: Any) -> Node:
-    """A node whose lower tier has prompt 0, and whose device has not."""
-    settings: dict[str, Any] = {} if now is None else {"clock": lambda: now[0]}
-    kv = node(8, Level(tier, **level), **settings)
-    serve(kv, prompt(0, 4))
-    kv.flush()
-    serve(kv, prompt(1, 8))
-    kv.flush()
-    assert len(kv.match(prompt(0, 4), WHO).lower) == 4
-    return kv
+from tests.node.moody import Moody, filled
 
 
 def test_a_tier_that_hangs_makes_a_miss_after_its_deadline_and_is_left_alone() -> None:
@@ -95,7 +49,7 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     now = [0.0]
     tier = Moody()
     kv = filled(tier, now, failures=2)
-    tier.fails = True
+    tier.fails = "io"
     for which in range(2):
         assert try_serve(kv, prompt(which, 4)) in (0, 4 * SIZE)
         kv.flush()
@@ -109,7 +63,7 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     serve(kv, prompt(7, 4))
     assert kv.flush() == 0  # nothing is tried while it is open
     assert tier.reads == reads
-    tier.fails = False
+    tier.fails = ""
     now[0] += 1.5
     kv.flush()
     assert kv.lane_stats("moody").breaker == "closed"
@@ -130,16 +84,6 @@ def test_a_defect_in_a_tier_never_reaches_the_engine() -> None:
     assert kv.counts().active == kv.counts().sealed == 0
 
 
-def large(tier: HostTier) -> Node:
-    """The same with a device on which several requests fit beside each other."""
-    kv = node(24, Level(tier, deadline=30))
-    serve(kv, prompt(0, 4))
-    kv.flush()
-    for which in (1, 2, 3):
-        serve(kv, prompt(which, 8))
-    return kv
-
-
 def four_at_once(kv: Node, tier: Moody) -> list[int]:
     """The hit tokens of four requests for prompt 0, all admitted while the tier hangs."""
     hits: list[int] = []
@@ -157,7 +101,7 @@ def four_at_once(kv: Node, tier: Moody) -> list[int]:
 
 def test_concurrent_requests_for_one_block_make_one_load() -> None:
     tier = Moody()
-    kv = large(tier)
+    kv = filled(tier, frames=24, deadline=30)
     tier.gate.clear()
     hits = four_at_once(kv, tier)
     assert hits == [4 * SIZE] * 4
@@ -167,9 +111,9 @@ def test_concurrent_requests_for_one_block_make_one_load() -> None:
 
 def test_when_the_one_load_fails_every_sharer_computes() -> None:
     tier = Moody()
-    kv = large(tier)
+    kv = filled(tier, frames=24, deadline=30)
     tier.gate.clear()
-    tier.fails = True
+    tier.fails = "io"
     hits = four_at_once(kv, tier)
     assert sum(hits) <= 3 * 4 * SIZE  # whoever came after the first had sealed may hit that
     kv.check()
@@ -177,7 +121,7 @@ def test_when_the_one_load_fails_every_sharer_computes() -> None:
 
 def test_an_unrelated_request_does_not_wait_for_a_load() -> None:
     tier = Moody()
-    kv = large(tier)
+    kv = filled(tier, frames=24, deadline=30)
     tier.gate.clear()
     waiting = threading.Thread(target=lambda: serve(kv, prompt(0, 4)))
     waiting.start()
@@ -269,9 +213,10 @@ def test_after_close_requests_go_on_without_the_tiers() -> None:
 def test_a_lower_tier_that_is_full_refuses_and_counts() -> None:
     kv = node(16, Level(host(4)))
     device: Any = kv.device
-    with kv.sequence(prompt(0, 8), WHO, written=True) as seq:
+    with kv.sequence(prompt(0, 8), WHO) as seq:
         for frame in seq.block_table:
             device.bytes[frame] = 1
+        seq.seal()
         kv.flush()
         assert kv.tier_stats("host").stored == 4
         assert kv.tier_stats("host").no_room >= 1

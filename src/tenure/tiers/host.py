@@ -96,6 +96,8 @@ class HostTier(Tier):
             self.codec.decode(payload, self.layout, out)
         except TierError as error:
             return error
+        if self._held[frame] is not held:
+            return TierError("foreign", f"frame {frame} of {self.name} was given to another block under the copy", frame=frame)
         self._count("bytes_read", held.length)
         return None
 

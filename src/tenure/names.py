@@ -1,0 +1,140 @@
+"""What names the blocks of one lower tier: their records and digest chains, and the namespaces that a lasting tier knows.
+Made by its lane, used by the mover; it reads and writes no blocks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from tenure.errors import StaleHandleError, StoreError
+from tenure.identity import Identity
+from tenure.tiers.layout import BlockLayout
+from tenure.tiers.record import NO_PARENT, Record
+from tenure.transfers import BlockName, Content
+
+__all__ = ["Lasting", "Names"]
+
+_LOG = logging.getLogger("tenure")
+_LEAST = 1024
+
+
+class Lasting(Protocol):
+    """A tier that outlives its process, and has a table of namespaces."""
+
+    name: str
+
+    def put_namespace(self, namespace: bytes, value: bytes) -> None: ...  # noqa: D102
+    def drop_namespace(self, namespace: bytes) -> bool: ...  # noqa: D102
+
+
+class Names:
+    """content_of: what is in a block, as the manager says. wall: a time of the manager's clock, on the wall's. lasting: None for
+    a tier that ends with its process."""
+
+    def __init__(
+        self,
+        layout: BlockLayout,
+        lasting: Lasting | None,
+        content_of: Callable[[BlockName], Content],
+        wall: Callable[[float], float],
+    ) -> None:
+        self._layout = layout
+        self._lasting = lasting
+        self._content_of = content_of
+        self._wall = wall
+        self.lock = threading.Lock()  # no namespace is dropped between the look-up of a block's content and its record
+        self.digests: dict[BlockName, bytes] = {}  # of the blocks that a lasting tier has
+        self.hopeless: set[BlockName] = set()  # blocks that this tier will never take
+        self._forget_at = _LEAST
+        self._known: set[bytes] = set()
+        self._adding = threading.Lock()
+        self._undropped: frozenset[bytes] = frozenset()
+
+    def record(self, name: BlockName, content: Content | None = None) -> Record:
+        """The record of a block. In a tier that ends with the process its name is proof enough; one that lasts has digests.
+        Raises StaleHandleError when it or a block before it is gone, RecordError when it cannot be kept in a tier that lasts."""
+        content = content or self._content_of(name)
+        parent, extra = NO_PARENT, b""
+        if self._lasting is None:
+            digest = np.array(name, dtype="<u4").tobytes().ljust(32, b"\0")
+        else:
+            if content.parent is not None:
+                parent = self._digest(content.parent)
+            digest, extra = self._digest(name), content.extra_key
+        expires = self._wall(content.expires)
+        return Record(content.who.namespace, digest, parent, content.depth, _plain(content.tokens), self._layout, extra, expires)
+
+    def _digest(self, name: BlockName) -> bytes:
+        """The block's link of its digest chain; the links before it are worked out where they are not known."""
+        missing: list[tuple[BlockName, Content]] = []
+        at: BlockName | None = name
+        link: bytes | None = b""
+        while at is not None and (link := self.digests.get(at)) is None:
+            missing.append((at, self._content_of(at)))
+            at = missing[-1][1].parent
+        link = link or b""
+        for block, what in reversed(missing):
+            link = self.digests[block] = what.who.link(link, what.extra_key, _plain(what.tokens))
+        return link
+
+    def forget(self) -> None:
+        """What is kept of blocks that are gone is thrown out before it piles up."""
+        if len(self.digests) + len(self.hopeless) < self._forget_at:
+            return
+        for name in [*self.digests, *self.hopeless]:
+            try:
+                self._content_of(name)
+            except StaleHandleError:
+                self.digests.pop(name, None)
+                self.hopeless.discard(name)
+        self._forget_at = _LEAST + 2 * (len(self.digests) + len(self.hopeless))
+
+    def make_known(self, who: Identity) -> None:
+        """Before the first block of a namespace, with `lock` held. Raises StoreError where it cannot be written down."""
+        if self._lasting is None:
+            return
+        if self._undropped:
+            self._drop_now()
+        if who.namespace in self._undropped:
+            raise StoreError("its blocks of before have yet to be dropped")
+        if who.namespace not in self._known:
+            self._lasting.put_namespace(who.namespace, who.dump())
+            self._known.add(who.namespace)
+
+    @property
+    def to_drop(self) -> bool:
+        """Whether there are namespaces that are still to be dropped."""
+        return bool(self._undropped)
+
+    def drop(self, namespaces: Iterable[bytes]) -> None:
+        """These are to be dropped, at the latest before another one is made known; `drop_now` does it."""
+        if self._lasting is not None:
+            with self._adding:
+                self._undropped |= set(namespaces)
+
+    def drop_now(self) -> None:
+        """Nothing of the namespaces to be dropped counts any more, nor after a restart, but for those whose dropping cannot be
+        written down: it is tried again."""
+        with self.lock:
+            self._drop_now()
+
+    def _drop_now(self) -> None:
+        if self._lasting is None:
+            return
+        for namespace in self._undropped:
+            self._known.discard(namespace)
+            try:
+                self._lasting.drop_namespace(namespace)
+            except StoreError as error:
+                _LOG.warning("tier %s: a namespace could not be dropped, and is tried again: %s", self._lasting.name, error)
+            else:
+                with self._adding:
+                    self._undropped -= {namespace}
+
+
+def _plain(tokens: Any) -> bytes:
+    return np.ascontiguousarray(tokens, dtype="<u4").tobytes()
