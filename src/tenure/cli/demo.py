@@ -6,8 +6,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import time
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,9 +166,9 @@ def _serve(screen: Console, serving: Serving, prompts: list[Prompt], done: list[
         try:
             table.tell("warming up")
             serving.warm_up()
-            started = time.monotonic()
+            started = monotonic()
             for place, prompt in enumerate(prompts):
-                if time.monotonic() - started > limit:
+                if monotonic() - started > limit:
                     return f"Stopped after {place} of {len(prompts)} turns: {limit:g} s are over (--seconds)."
                 table.tell(f"turn {place + 1} of {len(prompts)}: {prompt.tokens:,} tokens, cold and warm")
                 done.append(serving.turn(prompt))

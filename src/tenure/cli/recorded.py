@@ -59,6 +59,7 @@ class _Labels(msgspec.Struct):
     """What a line of either form may have beside its messages."""
 
     messages: list[_Said] | None = None
+    role: str | None = None
     session: str | int | None = None
     session_id: str | int | None = None
 
@@ -104,9 +105,12 @@ def read(path: Path) -> list[Step]:
 def _line(raw: bytes, talks: dict[str, _Talk]) -> Iterator[Step]:
     labels = msgspec.json.decode(raw, type=_Labels)
     given = labels.session if labels.session is not None else labels.session_id
+    if labels.messages is None and labels.role is None:
+        raise BadLineError("has neither `messages` nor the `role` and `content` of one message")
     if labels.messages is None:
         message = _message(msgspec.json.decode(raw, type=_Said))
-        talk = talks.setdefault("1" if given is None else str(given), _Talk("1" if given is None else str(given), True))
+        name = "1" if given is None else str(given)
+        talk = talks.setdefault(name, _Talk(name, True))
         if message.role == _ANSWER and talk.messages:
             yield talk.step(len(talk.messages))
         talk.messages.append(message)

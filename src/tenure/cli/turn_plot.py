@@ -14,7 +14,7 @@ from tenure.lab import plots
 __all__ = ["draw"]
 
 _PARTS = {"device": "#0072b2", "host": "#56b4e9", "disk": "#009e73", "computed": "#d55e00"}
-_COLD, _WARM = "#999999", "#d55e00"
+_COLD, _WARM = "#999999", "#cc79a7"
 
 
 def draw(turns: Sequence[Turn], stem: str | Path, title: str) -> list[Path]:
@@ -36,7 +36,7 @@ def draw(turns: Sequence[Turn], stem: str | Path, title: str) -> list[Path]:
             counts = [turn.computed if part == "computed" else turn.reused.get(part, 0) for turn in turns]
             below.bar(places, counts, 0.8, bottom=bottom, label=part, color=colour)
             bottom = [low + count for low, count in zip(bottom, counts, strict=True)]
-        below.set_ylabel("prompt tokens, by where they came from")
+        below.set_ylabel("prompt tokens, by their source")
         below.set_xticks(
             places, [f"{turn.session} {turn.number}" for turn in turns], rotation=60, ha="right", rotation_mode="anchor"
         )
