@@ -51,9 +51,9 @@ def host(frames: int, codec: Codec | None = None, **settings: Any) -> HostTier:
     return HostTier(LAYOUT, frames, codec=codec or Raw(), **settings)
 
 
-def disk(folder: Path, mib: int = 4, **settings: Any) -> DiskTier:
+def disk(folder: Path, mib: float = 4, **settings: Any) -> DiskTier:
     settings.setdefault("segment_bytes", 1 << 20)
-    return DiskTier(folder, LAYOUT, mib * MIB, **settings)
+    return DiskTier(folder, LAYOUT, int(mib * MIB), **settings)
 
 
 def node(frames: int, *levels: Level, addressable: bool = True, **settings: Any) -> Node:
