@@ -65,6 +65,7 @@ class Pool {
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
   u64 finish_loads(u64 handle, u32 loaded, double now);
+  u32 held_by_copies() const;
   void lose(u32 tier, u32 block, u32 generation, double now);
   u32 restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 tier, u32 frame, double expires,
               double now);
@@ -304,7 +305,7 @@ class Pool {
   struct Run {
     u32 deepest = NONE, under_way = 0;
   };
-  bool writing(u32 k, u32 id) const { return !store.in(k, id) && store.tier(k).slots[id].spare; }
+  bool writing(u32 k, u32 id) const { return !store.in(k, id) && (store.tier(k).slots[id].spare & WRITING); }
   bool may_hold(u32 k, u32 id) const { return spaces_[tree.roots[store.blocks[id].root].space].tiers >> k & 1; }
   void want_written(u32 k, u32 id);
   void announce(Sequence& seq, u32 id);

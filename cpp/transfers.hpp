@@ -40,6 +40,7 @@ inline bool Pool::adopt(Sequence& seq, u32 i, u32 id) {
 inline void Pool::drop_loads(Sequence& seq, u32 from) {
   for (u32 i = u32(seq.loads.size()); i-- > from;) {  // the deepest first: a dead block goes with all below it
     moved[seq.loads[i].tier].unloaded++;
+    tenants[seq.tenant].counters.missed[u8(Reason::TierFailed)]++;
     unhold(seq.loads[i].block);
   }
   seq.loads.clear();
@@ -76,14 +77,12 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
     moved[load.tier].loaded++;
   }
   Counters& c = tenants[seq.tenant].counters;
-  const u32 asked = u32(seq.loads.size());
   drop_loads(seq, done);
   seq.matched += done;
   seq.sealed = seq.matched;
   seq.written = std::max(seq.written, u64(seq.matched) * options.block_size);
   c.blocks_hit += done;
   c.tokens_hit += u64(done) * options.block_size;
-  c.missed[u8(Reason::TierFailed)] += asked - done;
   if (seq.request.written) {
     seq.written = seq.length;
     seal_written(seq, 0, nullptr);
@@ -108,14 +107,15 @@ inline void Pool::offer(Sequence& seq) {
   seq.announced.clear();
 }
 
+// Queues a block to be written to a tier, once.
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;
-  if (!may_hold(k, id)) return;
+  Slot& s = store.tier(k).slots[id];
+  if (!may_hold(k, id) || store.in(k, id) || (s.spare & (WAITS | WRITING))) return;
   auto& wanted = wanted_[k];
-  if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))
-    std::erase_if(wanted, [&](const Life& w) {
-      return store.blocks[w.block].generation != w.generation || store.in(k, w.block) || writing(k, w.block);
-    });
+  if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))  // of lives that are over
+    std::erase_if(wanted, [&](const Life& w) { return store.blocks[w.block].generation != w.generation; });
+  s.spare |= WAITS;
   wanted.push_back({id, store.blocks[id].generation});
 }
 
@@ -160,7 +160,7 @@ inline bool Pool::order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders
   }
   const u32 source = store.tier(from).slots[id].frame, target = store.tier(k).take_frame();
   tenants[tenant].in[k].used++;
-  store.tier(k).slots[id].spare = 1;
+  store.tier(k).slots[id].spare |= WRITING;
   runs_[run].deepest = id;
   runs_[run].under_way++;
   const u32 index = place(transfers_, spare_transfers_);
@@ -217,8 +217,9 @@ inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, do
   for (auto& wanted = wanted_[k]; !wanted.empty() && orders.size() < most; wanted.pop_front()) {
     const Life next = wanted.front();
     const Block& b = store.blocks[next.block];
-    const bool there = b.generation == next.generation && (b.flags & IN_TREE) && !dead(b);
-    if (there && !order_path(k, next.block, run, orders)) break;  // it waits
+    if (b.generation != next.generation) continue;
+    if ((b.flags & IN_TREE) && !dead(b) && !order_path(k, next.block, run, orders)) break;  // it waits on
+    if (!store.in(k, next.block)) store.tier(k).slots[next.block].spare &= u8(~WAITS);
   }
   if (count) demote(k, count, run, orders);
   if (run != NONE && !runs_[run].under_way) close_run(run);
@@ -256,6 +257,16 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
   }
   if (--runs_[t.run].under_way == 0) close_run(t.run);
   return counts;
+}
+
+// Device frames that only copies under way keep from being evicted.
+inline u32 Pool::held_by_copies() const {
+  std::vector<u32> paths;
+  for (const Run& run : runs_)
+    for (u32 id = run.deepest; id != NONE; id = store.blocks[id].parent)
+      if (const Block& b = store.blocks[id]; store.in(DEVICE, id) && b.refs == 0 && b.pins == 0) paths.push_back(id);
+  std::sort(paths.begin(), paths.end());
+  return u32(std::unique(paths.begin(), paths.end()) - paths.begin());
 }
 
 // A tier's copy of a block is bad or gone, and with it what it has below the block. What no other tier has is lost. Their frames

@@ -32,6 +32,7 @@ inline void bind_tiers(PoolClass& pool) {
            })
       .def("finish_write", [](PyPool& p, u32 transfer, bool done,
                               double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
+      .def("held_by_copies", [](PyPool& p) { return locked(p, [&] { return p.held_by_copies(); }); })
       .def("waiting",
            [](PyPool& p, u32 tier) {
              check_tier(p, tier);

@@ -158,7 +158,7 @@ class Writer:
                 lane.give_up(future)
             lane.went(went)
         for order, outcome in zip(orders, outcomes, strict=True):
-            if outcome is not None and outcome.kind != "closed":
+            if outcome is not None and lane.is_lost(order.name, outcome):
                 self._kv.lose(lane.name, order.name)
         came = [i for i, outcome in enumerate(outcomes) if outcome is None]
         return [orders[i] for i in came], [into[i] for i in came]
