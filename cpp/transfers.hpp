@@ -284,6 +284,8 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
     for (Load& load : seq.loads) load.lost |= load.tier == k && gone.contains(load.block);
   for (Transfer& t : transfers_) t.lost |= t.from == k && gone.contains(t.block);
   const u32 parent = store.blocks[id].parent;
+  std::vector<Life> lives;
+  for (const u32 at : below) lives.push_back({at, store.blocks[at].generation});
   for (std::size_t i = below.size(); i-- > 0;) {
     const u32 at = below[i];
     moved[k].lost++;
@@ -292,6 +294,10 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
   }
   for (std::size_t i = below.size(); i-- > 0;)
     if (store.fastest(below[i]) == NONE) doom(below[i], Reason::TierFailed);
+  if (options.lower[k - 1].write != Write::Back)  // what another tier has is written here again
+    for (const Life& life : lives)
+      if (const Block& b = store.blocks[life.block]; b.generation == life.generation && (b.flags & IN_TREE) && !dead(b))
+        want_written(k, life.block);
   if (parent != NONE) queue_if_evictable(k, parent);
 }
 

@@ -191,12 +191,13 @@ class Node(BlockManager):
         return Lane(level.tier, level.deadline, Breaker(self._clock, level.failures), names)
 
     def _patiently(self, call: Callable[[], T]) -> T:
+        ended = self._mover.batches
         try:
             return call()
         except CapacityError as error:
             short = error.numbers.get("short")
-            if short is None or self._core.held_by_copies() < short:
-                raise  # waiting would not help
+            if short is None or (ended == self._mover.batches and self._core.held_by_copies() < short):
+                raise  # copies are not what is in the way
             with self._mover.paused(_PATIENCE):  # blocks being written down are held: without them there may be room
                 return call()
 

@@ -33,6 +33,8 @@ class Writer:
         self._device = device
         self._lanes = lanes
         self._staging = staging
+        self.batches = 0
+        """how many have ended"""
 
     def write(self, tier: str, most: int, demote: int) -> int:
         """See Mover.write."""
@@ -61,6 +63,7 @@ class Writer:
                 _LOG.exception("writing to tier %s failed", tier)
             finally:
                 self._finish(lane, orders[finished:], {})
+                self.batches += bool(orders)
                 lane.went(went)
             lane.names.forget()
             return len(orders)
