@@ -10,12 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs tenure[model]")
 transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
 
-from tenure import ConfigError, StoreError
-from tenure.engines.transformers import node_for
+from tenure import ConfigError, Identity, StoreError
+from tenure.engines.transformers import Engine, layout_of, node_for
 from tenure.node import Node
 from tenure.tiers import DiskTier
+from tenure.tiers.device import DeviceArena
 
 MIB = 1 << 20
+WHO = Identity("tiny", weights="digest")
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "no such policy": ({"policy": "lruu"}, ConfigError),
     "no such policy on disk": ({"on_disk": {"policy": "lruu"}}, ConfigError),
@@ -68,3 +70,12 @@ def test_what_is_said_of_the_disk_reaches_it(tiny: Any, tmp_path: Path) -> None:
         assert (tier._key, tier._slots._sync) == (signed["key"], True)
     with pytest.raises(ConfigError, match="key must be 16"):
         node(tiny, tmp_path, on_disk={"key": b"short"})
+
+
+def test_an_engine_refuses_an_arena_that_is_not_its_nodes(tiny: Any) -> None:
+    with node_for(tiny, device_bytes=MIB, block_size=4) as kv:
+        other = DeviceArena(kv.frames, layout_of(tiny), 4, dtype="fp32")
+        with pytest.raises(ConfigError, match="the node's device"):
+            Engine(tiny, kv, other, who=WHO)
+        assert isinstance(kv.device, DeviceArena)
+        assert Engine(tiny, kv, kv.device, who=WHO).arena is Engine(tiny, kv, who=WHO).arena is kv.device
