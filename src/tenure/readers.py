@@ -24,9 +24,8 @@ class Readers(Generic[R]):
         self._given_up: set[Future[R]] = set()  # of those that run
         self._count = threads
         self._closed = False
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._name = name
+        self._threads: list[threading.Thread] = []  # none before the first job
 
     @property
     def stuck(self) -> bool:
@@ -35,14 +34,20 @@ class Readers(Generic[R]):
             return len(self._given_up) == self._count
 
     def submit(self, job: Callable[[], R]) -> Future[R]:
-        """Runs the job soon; once closed, its future is cancelled at once."""
+        """Runs the job soon; once closed, its future is cancelled at once. It fails with RuntimeError when the system has no
+        thread for it."""
         future: Future[R] = Future()
         with self._turn:
             if self._closed:
                 future.cancel()
-            else:
-                self._jobs.append((future, job))
-                self._turn.notify()
+                return future
+            try:
+                self._start()
+            except RuntimeError as error:
+                future.set_exception(error)
+                return future
+            self._jobs.append((future, job))
+            self._turn.notify()
         return future
 
     def give_up(self, future: Future[R]) -> None:
@@ -62,6 +67,12 @@ class Readers(Generic[R]):
             self._turn.notify_all()
         for future, _ in waiting:
             future.cancel()
+
+    def _start(self) -> None:
+        while len(self._threads) < self._count:
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def _run(self) -> None:
         while True:

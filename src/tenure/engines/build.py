@@ -4,6 +4,8 @@ Called by whoever serves a model and does not want to put the parts together; it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from tenure.tiers import CODECS, Codec, DiskTier, HostTier
 from tenure.tiers.device import DeviceArena, dtype_name
 
 __all__ = ["node_for"]
+
+_OF_LEVEL = tuple(field.name for field in fields(Level) if field.name != "tier")
+_OF_DISK = ("key", "sync", "direct")
 
 
 def node_for(
@@ -32,10 +37,11 @@ def node_for(
     """A Node whose device arena, host memory and disk store take at most so many bytes each; 0: no such tier.
 
     disk: the store's directory. block_size: tokens a block. host, on_disk: more for those tiers: `codec` (a name of
-    tenure.tiers.CODECS, or a Codec) and what Level takes (policy, params, write, uses, deadline, lossy_answers). settings: of
-    BlockManager, such as policy.
+    tenure.tiers.CODECS, or a Codec) and what Level takes (policy, params, write, uses, deadline, lossy_answers, failures);
+    on_disk also: DiskTier's key, sync and direct. settings: of BlockManager, such as policy.
 
-    Raises ConfigError (sizes too small for one block, a model that cannot be served), StoreError for the directory.
+    Raises ConfigError (sizes too small for one block, a model that cannot be served), StoreError for the directory. Nothing stays
+    open then.
     """
     refuse_unsupported(model)
     integer("block_size", block_size, 1, 65535)
@@ -45,25 +51,43 @@ def node_for(
     if frames < 1:
         raise ConfigError(f"device_bytes is {device_bytes}: one block of {block_size} tokens has {value} bytes", needed=value)
     arena = DeviceArena(frames, layout, block_size, dtype=dtype, device=model.device)
+    for_host, for_disk = _known("host", host), _known("on_disk", on_disk, _OF_DISK)
     levels = []
     if host_bytes:
-        codec, rest = _split(host)
+        codec = _codec(for_host)
         stride = -(-codec.bound(arena.block_layout) // 4096) * 4096
         count = integer("host_bytes", host_bytes, 0, 1 << 62) // stride
         if count < 1:
             raise ConfigError(f"host_bytes is {host_bytes}: one block has {stride} bytes there", needed=stride)
-        levels.append(Level(HostTier(arena.block_layout, count, codec=codec), **rest))
-    if disk is not None:
-        codec, rest = _split(on_disk)
-        levels.append(Level(DiskTier(disk, arena.block_layout, disk_bytes, codec=codec), **({"deadline": 5.0} | rest)))
-    return Node(arena, levels, block_size, **settings)
+        levels.append(Level(HostTier(arena.block_layout, count, codec=codec), **for_host))
+    with ExitStack() as opened:
+        if disk is not None:
+            codec = _codec(for_disk)
+            own = {name: for_disk.pop(name) for name in _OF_DISK if name in for_disk}
+            tier = DiskTier(disk, arena.block_layout, disk_bytes, codec=codec, **own)
+            opened.callback(tier.close)
+            levels.append(Level(tier, **({"deadline": 5.0} | for_disk)))
+        node = Node(arena, levels, block_size, **settings)
+        opened.pop_all()  # the node closes it
+    return node
 
 
-def _split(more: Mapping[str, Any] | None) -> tuple[Codec, dict[str, Any]]:
-    rest = dict(more or {})
-    codec = rest.pop("codec", "raw")
+def _known(name: str, given: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A copy of what is given for a tier. Raises ConfigError for a setting that it does not have; no value is told."""
+    known = ("codec", *_OF_LEVEL, *more)
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"{name} is {given!r}: settings by their names are needed, of {', '.join(sorted(known))}")
+    found = dict(given or {})
+    if strange := sorted(str(setting) for setting in found if setting not in known):
+        raise ConfigError(f"{name} has {', '.join(strange)}: it may have {', '.join(sorted(known))}")
+    return found
+
+
+def _codec(settings: dict[str, Any]) -> Codec:
+    """Takes the codec out. Raises ConfigError for none that is known."""
+    codec = settings.pop("codec", "raw")
     if isinstance(codec, Codec):
-        return codec, rest
-    if codec not in CODECS:
+        return codec
+    if not isinstance(codec, str) or codec not in CODECS:
         raise ConfigError(f"no codec named {codec!r}; there are {', '.join(CODECS)}")
-    return CODECS[codec](), rest
+    return CODECS[codec]()

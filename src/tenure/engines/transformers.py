@@ -32,9 +32,12 @@ class Engine:
 
     def __init__(self, model: Any, kv: Any, arena: DeviceArena | None = None, *, who: Identity) -> None:
         refuse_unsupported(model)
-        arena = getattr(kv, "device", None) if arena is None else arena
+        device = getattr(kv, "device", None)  # a Node's
+        arena = device if arena is None else arena
         if not isinstance(arena, DeviceArena):
             raise ConfigError(f"the arena is {arena!r}: give a Node on a DeviceArena, or a manager and a DeviceArena")
+        if device is not None and device is not arena:
+            raise ConfigError("the arena is not the node's device: hits would be read where nobody put them; leave it out")
         for part in ("frames", "block_size"):
             if getattr(kv, part, getattr(arena, part)) != getattr(arena, part):
                 raise ConfigError(f"the manager has {part}={getattr(kv, part)}, the arena {part}={getattr(arena, part)}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,8 @@ class DeviceArena:
     """Room for `frames` blocks: a tensor [frames, layers, 2, heads, block_size, head_size] (0: keys, 1: values), in which one
     block is contiguous.
 
-    layout, block_size: of the KV it is for. dtype: "bf16", "fp16", "fp32", "fp64" or torch's. device: where.
+    layout, block_size: of the KV it is for. dtype: "bf16", "fp16", "fp32", "fp64" or torch's. device: where. Threads may use it
+    at the same time, each its own frames.
     Raises ConfigError for what does not fit, CapacityError when the memory cannot be had.
     """
 
@@ -95,8 +98,11 @@ class DeviceArena:
         self.device = self.tensor.device
         self._blocks = plain(self.tensor)
         self._bytes = self._blocks.reshape(self.frames, -1).view(np.uint8) if self.device.type == "cpu" else None
-        self._staging: torch.Tensor | None = None
+        self._crossing = threading.Lock()  # one part at a time: the stream and the pinned memory are everybody's
         self._stream: Any = None
+        self._staging: torch.Tensor | None = None
+        self._noting = threading.Lock()
+        self._events: dict[int, Any] = {}  # for each stream of compute, where its last use of frames ends
 
     @staticmethod
     def block_bytes_of(layout: Layout, block_size: int, dtype: str | torch.dtype) -> int:
@@ -112,8 +118,7 @@ class DeviceArena:
     @property
     def capacity_bytes(self) -> int:
         """Bytes of all frames."""
-        total: int = self.frames * self.block_bytes
-        return total
+        return self.frames * self.block_bytes
 
     def gather(self, frames: Any, into: Any, at: int = 0, tokens: int | None = None) -> None:
         """Copies the first `tokens` tokens (all when None) of the frames, in order, to `into`, columns `at` and on.
@@ -126,6 +131,7 @@ class DeviceArena:
             into[:, :, :, at : at + take] = self._blocks[frame][:, :, :, :take]
             at += take
             left -= take
+        self.used()
 
     def scatter(self, frames: Any, source: Any, at: int = 0) -> None:
         """Fills the frames, in order, from `source`, columns `at` and on: the reverse of `gather`."""
@@ -133,20 +139,32 @@ class DeviceArena:
         for frame in self._checked(frames):
             self._blocks[frame] = source[:, :, :, at : at + size]
             at += size
+        self.used()
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Copies the first `tokens` tokens of frame `source` to frame `target` (copy-on-write, partial reuse)."""
         integer("tokens", tokens, 0, self.block_size)
         one, other = self._checked((source, target))
         self._blocks[other][:, :, :, :tokens] = self._blocks[one][:, :, :, :tokens]
+        self.used()
+
+    def used(self) -> None:
+        """What this thread's current stream has queued so far uses frames: `read` and `write`, in any thread, wait for it first.
+        For an engine whose own kernels write to `tensor`; `gather`, `scatter` and `copy` say so themselves."""
+        if self._bytes is not None:
+            return
+        stream = torch.cuda.current_stream(self.device)
+        event = torch.cuda.Event(blocking=True)
+        with self._noting:
+            event.record(stream)
+            self._events[stream.cuda_stream] = event
 
     def bytes_of(self, frame: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """One block's bytes as a writable view, uint8 [block_bytes]. On the CPU only: ConfigError elsewhere."""
-        (number,) = self._checked((frame,))
-        if self._bytes is None:
+        views = self.views((frame,))
+        if views is None:
             raise ConfigError(f"the arena lies on {self.device}: its bytes are had with read() and write()")
-        view: np.ndarray[Any, np.dtype[np.uint8]] = self._bytes[number]
-        return view
+        return views[0]
 
     def views(self, frames: Any) -> list[np.ndarray[Any, np.dtype[np.uint8]]] | None:
         """The frames' own bytes, each a writable view uint8 [block_bytes]; None where this process cannot address them."""
@@ -154,8 +172,7 @@ class DeviceArena:
         return None if self._bytes is None else [self._bytes[number] for number in numbers]
 
     def read(self, frames: Any, into: Sequence[Any]) -> None:
-        """Copies the blocks out, each to a writable buffer of block_bytes. What compute has queued so far on this
-        thread's stream is waited for."""
+        """Copies the blocks out, each to a writable buffer of block_bytes, behind what was queued for frames: see `used`."""
         numbers, targets = self._pairs(frames, into)
         if not all(target.flags.writeable for target in targets):
             raise ConfigError("a buffer to read into is read-only")
@@ -163,40 +180,53 @@ class DeviceArena:
             for number, target in zip(numbers, targets, strict=True):
                 target[:] = self._bytes[number]
             return
-        stream, staging = self._transfer()
+        self._wait()
         for start in range(0, len(numbers), _STAGED):
             part = numbers[start : start + _STAGED]
-            with torch.cuda.stream(stream):
-                for place, number in enumerate(part):
-                    staging[place].copy_(self.tensor[number].view(-1).view(torch.uint8), non_blocking=True)
-            stream.synchronize()
-            for place, target in enumerate(targets[start : start + _STAGED]):
-                target[:] = staging[place].numpy()
+            with self._transfer() as (stream, staging):
+                with torch.cuda.stream(stream):
+                    for place, number in enumerate(part):
+                        staging[place].copy_(self.tensor[number].view(-1).view(torch.uint8), non_blocking=True)
+                stream.synchronize()
+                for place, target in enumerate(targets[start : start + _STAGED]):
+                    target[:] = staging[place].numpy()
 
     def write(self, frames: Any, blocks: Sequence[Any]) -> None:
-        """Copies blocks in, each from a buffer of block_bytes. They are there when it returns."""
+        """Copies blocks in, each from a buffer of block_bytes, behind what was queued for frames: see `used`. They are there for
+        every stream when it returns."""
         numbers, sources = self._pairs(frames, blocks)
         if self._bytes is not None:
             for number, source in zip(numbers, sources, strict=True):
                 self._bytes[number] = source
             return
-        stream, staging = self._transfer()
+        self._wait()
         for start in range(0, len(numbers), _STAGED):
             part = numbers[start : start + _STAGED]
-            for place, source in enumerate(sources[start : start + _STAGED]):
-                staging[place].numpy()[:] = source
-            with torch.cuda.stream(stream):
-                for place, number in enumerate(part):
-                    self.tensor[number].view(-1).view(torch.uint8).copy_(staging[place], non_blocking=True)
-            stream.synchronize()
+            with self._transfer() as (stream, staging):
+                for place, source in enumerate(sources[start : start + _STAGED]):
+                    staging[place].numpy()[:] = source
+                with torch.cuda.stream(stream):
+                    for place, number in enumerate(part):
+                        self.tensor[number].view(-1).view(torch.uint8).copy_(staging[place], non_blocking=True)
+                stream.synchronize()
 
-    def _transfer(self) -> tuple[Any, torch.Tensor]:
-        """The stream of the copies, behind what compute has queued so far, and the pinned memory they go through."""
-        if self._staging is None:
-            self._staging = torch.empty((_STAGED, self.block_bytes), dtype=torch.uint8, pin_memory=True)
-            self._stream = torch.cuda.Stream(self.device)
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        return self._stream, self._staging
+    def _wait(self) -> None:
+        """Until every use of frames so far is over, those on this thread's stream that nobody spoke of too. Outside the lock of
+        the copies: those of others do not wait for compute."""
+        self.used()
+        with self._noting:
+            events = list(self._events.values())
+        for event in events:
+            event.synchronize()
+
+    @contextmanager
+    def _transfer(self) -> Iterator[tuple[Any, torch.Tensor]]:
+        """The stream of the copies and the pinned memory they go through, for one part."""
+        with self._crossing:
+            if self._staging is None:
+                self._stream = torch.cuda.Stream(self.device)
+                self._staging = torch.empty((_STAGED, self.block_bytes), dtype=torch.uint8, pin_memory=True)
+            yield self._stream, self._staging
 
     def _pairs(self, frames: Any, buffers: Sequence[Any]) -> tuple[list[int], list[Any]]:
         numbers = self._checked(frames)

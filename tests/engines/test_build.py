@@ -1,0 +1,81 @@
+"""A node by sizes: what is refused holds nothing, so that a corrected call works; what may be said of a tier is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs tenure[model]")
+transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
+
+from tenure import ConfigError, Identity, StoreError
+from tenure.engines.transformers import Engine, layout_of, node_for
+from tenure.node import Node
+from tenure.tiers import DiskTier
+from tenure.tiers.device import DeviceArena
+
+MIB = 1 << 20
+WHO = Identity("tiny", weights="digest")
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "no such policy": ({"policy": "lruu"}, ConfigError),
+    "no such policy on disk": ({"on_disk": {"policy": "lruu"}}, ConfigError),
+    "a way to write that is none": ({"on_disk": {"write": "sideways"}}, ConfigError),
+    "a deadline that is none": ({"on_disk": {"deadline": -1}}, ConfigError),
+    "no such setting": ({"polcy": "lru"}, TypeError),
+    "no such setting on disk": ({"on_disk": {"polcy": "lru"}}, ConfigError),
+    "no such setting of host memory": ({"host": {"sync": True}, "host_bytes": MIB}, ConfigError),
+}
+
+
+def node(model: Any, folder: Path, **settings: Any) -> Node:
+    given: dict[str, Any] = {"device_bytes": MIB, "disk": folder / "store", "disk_bytes": 4 * MIB, "block_size": 4}
+    return node_for(model, **given | settings)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_after_a_refusal_a_corrected_call_works(tiny: Any, tmp_path: Path, kind: str) -> None:
+    settings, error = REFUSED[kind]
+    with pytest.raises(error):
+        node(tiny, tmp_path, **settings)
+    with node(tiny, tmp_path) as kv:
+        assert kv.tiers == ("device", "disk")
+        with pytest.raises(StoreError):  # the control: the store has one owner
+            node(tiny, tmp_path)
+
+
+def test_a_setting_that_a_tier_does_not_have_is_refused_with_those_it_has(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"on_disk has polcy, sinc: .*codec.*deadline.*direct.*key.*policy.*sync") as refused:
+        node(tiny, tmp_path, on_disk={"polcy": "lru", "sinc": b"not to be shown"})
+    assert "not to be shown" not in str(refused.value)
+    with pytest.raises(ConfigError, match=r"host has key, tier: .*codec.*policy") as refused:
+        node(tiny, tmp_path, host_bytes=MIB, host={"tier": None, "key": bytes(16)})
+    assert "direct" not in str(refused.value)
+    for wrong in ("lru", ["policy"], 3):
+        with pytest.raises(ConfigError, match="on_disk is"):
+            node(tiny, tmp_path, on_disk=wrong)
+    for codec in ("zst", ["zstd"], None):
+        with pytest.raises(ConfigError, match="codec"):
+            node(tiny, tmp_path, on_disk={"codec": codec})
+
+
+def test_what_is_said_of_the_disk_reaches_it(tiny: Any, tmp_path: Path) -> None:
+    signed = {"key": b"sixteen bytes or more", "sync": True, "direct": False, "codec": "zstd", "deadline": 7.0}
+    with node(tiny, tmp_path, on_disk=signed) as kv:
+        level = kv.levels["disk"]
+        tier = level.tier
+        assert isinstance(tier, DiskTier)
+        assert (tier.direct, tier.codec.name, level.deadline) == (False, "zstd", 7.0)
+        assert (tier._key, tier._slots._sync) == (signed["key"], True)
+    with pytest.raises(ConfigError, match="key must be 16"):
+        node(tiny, tmp_path, on_disk={"key": b"short"})
+
+
+def test_an_engine_refuses_an_arena_that_is_not_its_nodes(tiny: Any) -> None:
+    with node_for(tiny, device_bytes=MIB, block_size=4) as kv:
+        other = DeviceArena(kv.frames, layout_of(tiny), 4, dtype="fp32")
+        with pytest.raises(ConfigError, match="the node's device"):
+            Engine(tiny, kv, other, who=WHO)
+        assert isinstance(kv.device, DeviceArena)
+        assert Engine(tiny, kv, kv.device, who=WHO).arena is Engine(tiny, kv, who=WHO).arena is kv.device
