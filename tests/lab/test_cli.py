@@ -187,8 +187,8 @@ def test_life_prints_the_story(run: Any) -> None:
     assert len(json.loads(run("life", "--json").stdout)) == 6
 
 
-def test_demo_writes_its_files_and_shows_each_part(run: Any) -> None:
-    result = run("demo", "--out", "shown", "--seconds", 120)
+def test_the_tour_writes_its_files_and_shows_each_part(run: Any) -> None:
+    result = run("tour", "--out", "shown", "--seconds", 120)
     assert result.exit_code == 0, result.output
     assert {path.name for path in Path("shown").iterdir()} == {
         "traffic.jsonl",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,27 @@ def test_background_threads_write_what_seals() -> None:
     with node(8, Level(host(64)), background=True) as kv:
         serve(kv, prompt(0, 6))
     assert kv.tier_stats("host").stored == 6
+
+
+def test_a_flush_waits_for_what_is_being_written() -> None:
+    class Waiting(HostTier):
+        begun, gate = threading.Event(), threading.Event()
+
+        def _write(self, *given: Any) -> Any:
+            self.begun.set()
+            self.gate.wait()
+            return super()._write(*given)
+
+    stored = []
+    with node(8, Level(tier := Waiting(LAYOUT, 64)), background=True) as kv:
+        serve(kv, prompt(0, 6))
+        assert tier.begun.wait(10)
+        flushing = threading.Thread(target=lambda: (kv.flush(), stored.append(kv.tier_stats("host").stored)))
+        flushing.start()
+        flushing.join(0.05)
+        tier.gate.set()
+        flushing.join()
+    assert stored == [6]
 
 
 def test_content_that_expires_is_gone_from_every_tier(tmp_path: Path) -> None:

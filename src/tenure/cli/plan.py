@@ -58,13 +58,5 @@ def command(
     out.print(show.headline(trace))
     for choice, need in zip(chosen, needs, strict=True):
         how = f"replayed; {need.low:,} are too few" if need.low < need.frames else "replayed"
-        memory = f" = {_human(need.frames * each)} of {_human(each)} blocks" if each else ""
+        memory = f" = {show.size(need.frames * each)} of {show.size(each)} blocks" if each else ""
         out.print(f"{choice.label}: {frames(need.frames)}{memory} for a hit rate of {hit_rate:.2%} ({how}).")
-
-
-def _human(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"

@@ -35,6 +35,15 @@ def note(text: str) -> None:
     print(f"tenure: {text}", file=sys.stderr)
 
 
+def size(nbytes: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.4g} TiB"
+
+
 def headline(trace: Trace) -> str:
     """The trace in one line."""
     return (

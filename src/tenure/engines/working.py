@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tenure.errors import CapacityError
-from tenure.tiers.device import DTYPES, DeviceArena, plain
+from tenure.tiers.device import DTYPES, DeviceArena, plain, unwritten
 
 __all__ = ["Working"]
 
@@ -64,9 +64,8 @@ class Working:
         arena, layout = self._arena, self._arena.layout
         shape = (layout.layers, 2, rows, layout.heads, columns, layout.head_size)
         try:
-            with torch.inference_mode(False):  # else a later step outside inference mode could not write to it
-                return torch.empty(shape, dtype=DTYPES[arena.kv_dtype], device=arena.device)
-        except RuntimeError as error:
+            return unwritten(shape, DTYPES[arena.kv_dtype], arena.device)
+        except MemoryError as error:
             size = rows * columns * arena.block_bytes // arena.block_size
             raise CapacityError(
                 f"{rows} rows of {columns} columns need {size} bytes on {arena.device}: {error}", bytes=size

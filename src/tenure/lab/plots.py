@@ -1,11 +1,12 @@
 """Hit rate over capacity as a picture: a line a policy, the optimum, and the ceiling. The command line and benchmarks
-call it. It needs matplotlib (extra `lab`) and writes only the files it returns."""
+call it, other plots use its `style`. It needs matplotlib (extra `lab`) and writes only the files it returns."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,7 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
     """
     if not rows:
         raise ConfigError("nothing to plot: no rows", rows=0)
-    plt = _pyplot()
-    with plt.rc_context({"font.size": 10, "svg.hashsalt": "tenure", "svg.fonttype": "none", "axes.axisbelow": True}):
+    with style() as plt:
         figure, axes = plt.subplots(figsize=(8.0, 4.8), layout="constrained")
         sizes = sorted({row.capacity for row in rows})
         best = {row.capacity: row.optimum for row in rows if row.optimum is not None}
@@ -76,15 +76,7 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
         lowest = 100 * min(row.hit_rate for row in rows)
         axes.set_ylim(bottom=0 if lowest < 50 * ceiling else max(0, 10 * math.floor((lowest - 5) / 10)))
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        stem = Path(stem)
-        if stem.suffix in _SUFFIXES:
-            stem = stem.with_suffix("")
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        paths = [stem.with_name(stem.name + suffix) for suffix in _SUFFIXES]
-        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None})
-        plt.close(figure)
-    return paths
+        return write(plt, figure, stem)
 
 
 def _curves(rows: Sequence[Row], best: Mapping[int, float]) -> dict[str, list[str]]:
@@ -125,7 +117,9 @@ def _short(frames: int) -> str:
     return str(frames)
 
 
-def _pyplot() -> Any:
+@contextmanager
+def style() -> Iterator[Any]:
+    """matplotlib's pyplot, set so that the same figure gives the same bytes. Raises ConfigError where it is missing."""
     try:
         import matplotlib as mpl
 
@@ -133,4 +127,18 @@ def _pyplot() -> Any:
         import matplotlib.pyplot as plt
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'tenure[lab]'", extra="lab") from None
-    return plt
+    with plt.rc_context({"font.size": 10, "svg.hashsalt": "tenure", "svg.fonttype": "none", "axes.axisbelow": True}):
+        yield plt
+
+
+def write(plt: Any, figure: Any, stem: str | Path) -> list[Path]:
+    """The figure as `stem`.png and `stem`.svg; it is closed. Returns both paths."""
+    stem = Path(stem)
+    if stem.suffix in _SUFFIXES:
+        stem = stem.with_suffix("")
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(stem.name + suffix) for suffix in _SUFFIXES]
+    figure.savefig(paths[0], dpi=150, metadata={"Software": None})
+    figure.savefig(paths[1], metadata={"Date": None})
+    plt.close(figure)
+    return paths

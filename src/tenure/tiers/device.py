@@ -3,6 +3,8 @@ Called by engines and by what moves bytes between tiers; it never decides whose 
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +43,21 @@ def plain(tensor: torch.Tensor) -> Any:
     return tensor.view(_SAME_SIZE[tensor.element_size()]).numpy() if tensor.device.type == "cpu" else tensor
 
 
+def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """A tensor that nobody has written. On the CPU in memory of numpy's, which asks for huge pages: taking a page at its first
+    write costs more than the copy that it is for. It begins with a page, for direct I/O. Raises MemoryError."""
+    try:
+        with torch.inference_mode(False):  # else nobody outside inference mode could write to it
+            if torch.device(device).type != "cpu":
+                return torch.empty(shape, dtype=dtype, device=device)
+            nbytes = math.prod(shape) * dtype.itemsize
+            memory = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
+            start = -memory.ctypes.data % mmap.PAGESIZE
+            return torch.from_numpy(memory[start : start + nbytes]).view(dtype).view(shape)
+    except (RuntimeError, ValueError) as error:  # ValueError: more than can be addressed
+        raise MemoryError(str(error)) from error
+
+
 class DeviceArena:
     """Room for `frames` blocks: a tensor [frames, layers, 2, heads, block_size, head_size] (0: keys, 1: values), in which one
     block is contiguous.
@@ -68,9 +85,8 @@ class DeviceArena:
         kind = DTYPES[self.kv_dtype]
         self.block_bytes = self.block_bytes_of(layout, block_size, dtype)
         try:
-            with torch.inference_mode(False):  # else nobody outside inference mode could write to it
-                self.tensor = torch.empty(shape, dtype=kind, device=device)
-        except RuntimeError as error:
+            self.tensor = unwritten(shape, kind, device)
+        except MemoryError as error:
             raise CapacityError(
                 f"{self.frames} frames of {self.block_bytes} bytes ({self.capacity_bytes}) cannot be had on {device}: {error}",
                 frames=self.frames,
