@@ -7,7 +7,7 @@ import logging
 import time
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from tenure.errors import RecordError, StaleHandleError, StoreError
@@ -33,6 +33,8 @@ class Writer:
         self._device = device
         self._lanes = lanes
         self._staging = staging
+        names = list(lanes)
+        self._below = {tier: below for tier, below in pairwise(names) if lanes[below].back}
 
     def write(self, tier: str, most: int, demote: int) -> int:
         """See Mover.write."""
@@ -44,6 +46,7 @@ class Writer:
             finished = 0
             went: bool | None = None  # nothing was tried
             try:
+                self._make_clean(tier, demote + min(most, self._kv.waiting(tier)))
                 orders = self._kv.take_writes(tier, most, demote=demote)
                 for chunk in lane.chunks(len(orders)):
                     part = orders[chunk.start : chunk.stop]
@@ -64,6 +67,13 @@ class Writer:
                 lane.went(went)
             lane.names.forget()
             return len(orders)
+
+    def _make_clean(self, tier: str, coming: int) -> None:
+        """Where the tier below is written to at eviction: what so many blocks will evict here goes down before them."""
+        short = coming - self._kv.tier_stats(tier).free
+        if short > 0 and tier in self._below:
+            below = self._below[tier]
+            self._lanes[below].in_time(lambda: self.write(below, 0, short), None)
 
     def wipe(self, lane: Lane) -> None:
         """See Mover.wipe."""
