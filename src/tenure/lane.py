@@ -13,10 +13,12 @@ from concurrent.futures import TimeoutError as LateError
 from typing import Any, NamedTuple, TypeVar
 
 from tenure.breaker import Breaker
+from tenure.errors import TierError
 from tenure.names import Names
 from tenure.readers import Readers
 from tenure.tiers.base import Outcome, Tier
 from tenure.tiers.record import Record
+from tenure.transfers import BlockName
 
 __all__ = ["Lane", "LaneStats"]
 
@@ -26,16 +28,18 @@ _CHUNK = 8 << 20
 """Bytes to move at a time, so that a slow tier and the device work beside each other, and in memory that has a bound."""
 _FAILURES = frozenset({"io", "closed"})
 """Kinds of TierError that are the tier's failure, not one block's."""
+_MOST_SUSPECTS = 1024
 
 
 class LaneStats(NamedTuple):
     """How a lower tier does: its breaker ("closed", "open", "half-open") and how often that opened, calls that came too late,
-    and refusals by kind (tenure.tiers.KINDS)."""
+    refusals by kind (tenure.tiers.KINDS), and invalidated namespaces that are still to be dropped on its medium."""
 
     breaker: str
     opened: int
     late: int
     refused: dict[str, int]
+    undropped: int
 
 
 class Lane:
@@ -52,6 +56,7 @@ class Lane:
         self.writing = threading.Lock()  # one writer at a time: a frame that is nobody's is emptied before it is given out again
         self._count = threading.Lock()
         self._late = 0
+        self._suspects: set[BlockName] = set()  # blocks that could not be read once
         self._refused: Counter[str] = Counter()
         self._closed = False
         self._readers: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}")
@@ -72,6 +77,22 @@ class Lane:
         """Whether it is the tier that has failed, not one block."""
         return outcome is not None and outcome.kind in _FAILURES
 
+    def is_lost(self, name: BlockName, outcome: TierError) -> bool:
+        """Whether a block that could not be read is not worth another try: what it holds is wrong, or reading it has failed
+        before. One failure of the medium says nothing of the block, and what is below it would go too."""
+        if outcome.kind not in _FAILURES:
+            return True
+        if outcome.kind == "closed":
+            return False
+        with self._count:
+            if name in self._suspects:
+                self._suspects.discard(name)
+                return True
+            if len(self._suspects) >= _MOST_SUSPECTS:
+                self._suspects.clear()
+            self._suspects.add(name)
+            return False
+
     def too_late(self) -> None:
         """Counts a call that was not waited for."""
         with self._count:
@@ -85,14 +106,16 @@ class Lane:
     def drop(self, namespaces: Iterable[bytes]) -> None:
         """Nothing of these namespaces counts here any more, nor after a restart; as far as that can be done in time."""
         self.names.drop(namespaces)
-        if self.names.to_drop:
+        if self.names.undropped:
             self.in_time(self.names.drop_now, None)
+        if left := self.names.undropped:
+            _LOG.warning("tier %s: %d namespaces are not dropped on it yet; a restart now would find them", self.name, left)
 
     def stats(self) -> LaneStats:
         """How it does."""
         with self._count:
             refused = self._refused + Counter(self.tier.counters.refused)
-            return LaneStats(self.breaker.state, self.breaker.opened, self._late, dict(refused))
+            return LaneStats(self.breaker.state, self.breaker.opened, self._late, dict(refused), self.names.undropped)
 
     def close(self) -> None:
         """Its tier is closed; late calls are not waited for."""

@@ -144,7 +144,7 @@ class Loader:
             came = next((i for i, outcome in enumerate(outcomes) if outcome is not None), len(outcomes))
             bad = outcomes[came] if came < len(outcomes) else None
             went = came == len(loads) or (bad is not None and not lane.failure(bad))  # no outcome at all: it came too late
-            if bad is not None and bad.kind != "closed":
+            if bad is not None and lane.is_lost(loads[came].name, bad):
                 self._kv.lose(lane.name, loads[came].name)
             return came
         except Exception:

@@ -33,6 +33,11 @@ class Mover:
         """Brings in what lower tiers have of the sequence's prompt, as far as it comes in time; the rest is to be computed."""
         self._loader.load(seq)
 
+    @property
+    def batches(self) -> int:
+        """How many batches of writes have ended so far."""
+        return self._writer.batches
+
     def write(self, tier: str, most: int = 64, *, demote: int = 0) -> int:
         """Makes about `most` copies into a tier, as the manager orders them; returns how many orders there were."""
         return self._writer.write(tier, most, demote)

@@ -106,9 +106,9 @@ class Names:
             self._known.add(who.namespace)
 
     @property
-    def to_drop(self) -> bool:
-        """Whether there are namespaces that are still to be dropped."""
-        return bool(self._undropped)
+    def undropped(self) -> int:
+        """Namespaces that are still to be dropped."""
+        return len(self._undropped)
 
     def drop(self, namespaces: Iterable[bytes]) -> None:
         """These are to be dropped, at the latest before another one is made known; `drop_now` does it."""

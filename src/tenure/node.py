@@ -7,15 +7,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from tenure._core import as_tokens
 from tenure.breaker import Breaker
 from tenure.errors import CapacityError, ConfigError
 from tenure.identity import Identity
 from tenure.lane import Lane, LaneStats
+from tenure.lease import Lease
 from tenure.level import Level, fitting
 from tenure.manager import BlockManager
 from tenure.mover import Device, Mover
@@ -29,6 +31,8 @@ __all__ = ["Level", "Node"]
 _IDLE = 0.02
 """Seconds between two looks for something to write."""
 _BATCH = 32
+_MARGIN = 32
+"""Blocks that are kept ready to be evicted, above a tier that is written to at eviction."""
 _AT_THE_END = 5.0
 """Seconds that closing waits for a batch, and for a thread in one, of a tier that may hang."""
 _PATIENCE = 1.0
@@ -100,7 +104,9 @@ class Node(BlockManager):
         return seq
 
     def invalidate(self, **fields: Any) -> int:
-        """As BlockManager.invalidate, in every tier, and for tiers on disk also after a restart."""
+        """As BlockManager.invalidate, in every tier at once, and for tiers on disk also after a restart: durable when it returns,
+        unless the tier did not answer in time or could not write (`lane_stats(tier).undropped`); then it is said in the log, and
+        tried again before anything else is written for the namespace, and at the end."""
         count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
         gone = [who.namespace for who in self._identities if all(getattr(who, name) == fields[name] for name in fields)]
         for lane in self._lanes.values():
@@ -116,8 +122,8 @@ class Node(BlockManager):
         return count
 
     def flush(self) -> int:
-        """Writes down now, in this thread, all that is due; returns how many copies that took. What the node's own threads are
-        writing has been written too when it returns."""
+        """Writes down now, in this thread, all that is due, however long that takes; returns how many copies there were. What the
+        node's own threads are writing has been written too when it returns."""
         total = 0
         for name in self._lanes:
             while done := self._mover.write(name, _BATCH):  # it waits for the node's own thread, if that is writing
@@ -140,12 +146,13 @@ class Node(BlockManager):
             wake.set()
         for thread in self._threads:
             thread.join(timeout=_AT_THE_END)
-        for name, lane in self._lanes.items():
+        for name in self._lanes:
             if flush:
                 while self.waiting(name) and self._mover.write_in_time(name, _BATCH, patience=_AT_THE_END):
                     pass
             if flush and (left := self.waiting(name)):
                 _LOG.warning("tier %s: %d blocks have not been written to it", name, left)
+        for lane in self._lanes.values():  # only now: a lower tier may have had to read from a faster one
             lane.close()
         _OPEN.discard(self)
 
@@ -157,6 +164,24 @@ class Node(BlockManager):
 
     # -- inside
 
+    def _lease(
+        self, kind: int, tokens: Any, who: Identity, owner: str, ttl: float | None, extra_keys: Mapping[int, bytes] | None
+    ) -> Lease:
+        """As the manager's, after what lower tiers have of the prefix has been brought up: a lease is on device frames."""
+        tokens = as_tokens(tokens)
+        found = self.match(tokens, who, extra_keys=extra_keys)
+        if not found.lower:
+            return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
+        there = tokens[: found.hit_tokens + len(found.lower) * self.block_size]
+        try:
+            seq = self.sequence(there, who, extra_keys=extra_keys)
+        except CapacityError:  # no room to bring it up: what is on the device is what there is
+            return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
+        try:
+            return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
+        finally:
+            seq.abort()
+
     def _lane(self, level: Level) -> Lane:
         def wall(when: float) -> float:
             return math.inf if math.isinf(when) else self._wall() + (when - self._clock())
@@ -167,9 +192,13 @@ class Node(BlockManager):
         return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back")
 
     def _patiently(self, call: Callable[[], T]) -> T:
+        ended = self._mover.batches
         try:
             return call()
-        except CapacityError:
+        except CapacityError as error:
+            short = error.numbers.get("short")
+            if short is None or (ended == self._mover.batches and self._core.held_by_copies() < short):
+                raise  # copies are not what is in the way
             with self._mover.paused(_PATIENCE):  # blocks being written down are held: without them there may be room
                 return call()
 
@@ -185,12 +214,19 @@ class Node(BlockManager):
         while not self._closing.is_set():
             done = 0
             try:
-                done = self._mover.write(name, _BATCH) if self.waiting(name) else 0
+                done = self._mover.write(name, _BATCH) if self.waiting(name) else self._clean_ahead(name)
             except Exception:
                 _LOG.exception("writing to tier %s goes on", name)
             if not done:
                 wake.wait(_IDLE)
                 wake.clear()
+
+    def _clean_ahead(self, name: str) -> int:
+        """For a tier that is written to at eviction: what would be evicted next above it goes down before it is needed."""
+        above = self.tiers[self.tiers.index(name) - 1]
+        if self.levels[name].write != "back" or self.tier_stats(above).free >= _MARGIN:
+            return 0
+        return self._mover.write(name, 0, demote=_MARGIN)
 
     def _make_clean(self, tokens: Any) -> None:
         """Where the first tier below is written to at eviction: what this request will evict goes down before it."""

@@ -35,6 +35,8 @@ class Writer:
         self._staging = staging
         names = list(lanes)
         self._below = {tier: below for tier, below in pairwise(names) if lanes[below].back}
+        self.batches = 0
+        """how many have ended"""
 
     def write(self, tier: str, most: int, demote: int) -> int:
         """See Mover.write."""
@@ -64,6 +66,7 @@ class Writer:
                 _LOG.exception("writing to tier %s failed", tier)
             finally:
                 self._finish(lane, orders[finished:], {})
+                self.batches += bool(orders)
                 lane.went(went)
             lane.names.forget()
             return len(orders)
@@ -168,7 +171,7 @@ class Writer:
                 lane.give_up(future)
             lane.went(went)
         for order, outcome in zip(orders, outcomes, strict=True):
-            if outcome is not None and outcome.kind != "closed":
+            if outcome is not None and lane.is_lost(order.name, outcome):
                 self._kv.lose(lane.name, order.name)
         came = [i for i, outcome in enumerate(outcomes) if outcome is None]
         return [orders[i] for i in came], [into[i] for i in came]

@@ -245,3 +245,42 @@ def test_a_request_waits_for_the_copies_that_hold_its_frames() -> None:
     assert hits == [0]
     assert kv.tier_stats("moody").stored >= 8
     kv.check()
+
+
+def test_one_failed_read_loses_nothing_and_a_second_one_the_block() -> None:
+    tier = Moody()
+    kv = filled(tier, failures=5)
+    tier.fails = "io"
+    assert serve(kv, prompt(0, 4)) == 0
+    assert kv.tier_stats("moody").lost == 0
+    assert kv.match(prompt(0, 4), WHO).hit_tokens == 4 * SIZE
+    kv.check()
+
+
+def test_a_request_that_can_never_fit_is_refused_at_once() -> None:
+    tier = Moody()
+    kv = node(8, Level(tier))
+    serve(kv, prompt(0, 4))
+    tier.gate.clear()
+    tier.asked.clear()
+    writer = threading.Thread(target=kv.flush)
+    writer.start()
+    assert tier.asked.wait(10)
+    held = kv._core.held_by_copies()
+    assert held == 4
+    paused: list[float] = []
+    kv._mover.paused = lambda seconds: paused.append(seconds)  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(CapacityError):
+        kv.sequence(prompt(5, 9), WHO)
+    assert not paused
+    tier.gate.set()
+    writer.join()
+
+
+def test_a_tier_that_is_down_does_not_gather_more_than_it_could_ever_hold() -> None:
+    tier = Moody()
+    kv = node(8, Level(tier, write="selective", uses=1, failures=1))
+    tier.fails = "io"
+    for _ in range(3000):
+        serve(kv, prompt(0, 4))
+    assert kv.waiting("moody") <= 8

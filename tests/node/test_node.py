@@ -259,3 +259,50 @@ def test_invalidation_reaches_the_disk_and_a_restart(tmp_path: Path) -> None:
         kv.flush()
     with node(4, Level(disk(tmp_path / "store"))) as kv:
         assert serve(kv, prompt(0, 4)) == 16
+
+
+def test_a_pin_brings_up_what_only_a_lower_tier_has() -> None:
+    kv = node(16, Level(host(64)))
+    serve(kv, prompt(0, 4))
+    kv.flush()
+    for which in (1, 2):
+        serve(kv, prompt(which, 8))
+        kv.flush()
+    assert kv.match(prompt(0, 4), WHO).lower == ("host",) * 4
+    lease = kv.pin(prompt(0, 4), WHO, owner="ops")
+    assert lease.tokens == 4 * SIZE
+    serve(kv, prompt(3, 8))
+    assert kv.match(prompt(0, 4), WHO).hit_tokens == 4 * SIZE
+    lease.release()
+    kv.check()
+
+
+def test_what_only_the_host_has_reaches_the_disk_at_the_end(tmp_path: Path) -> None:
+    lasting = disk(tmp_path / "store")
+    kv = node(4, Level(host(16)), Level(lasting))
+    serve(kv, prompt(0, 4))
+    for write in kv.take_writes("host"):  # as by the host's thread, with the disk's behind
+        kv._lanes["host"].tier.write(
+            [write.target],
+            [kv.device.views([write.source])[0]],
+            [kv._lanes["host"].names.record(write.name)],  # type: ignore[index]
+        )
+        assert kv.finish_write(write, True)
+    with kv.sequence(prompt(1, 4), WHO):
+        pass
+    assert kv.match(prompt(0, 4), WHO).lower == ("host",) * 4
+    assert kv.waiting("disk")
+    kv.close()
+    with node(4, Level(disk(tmp_path / "store"))) as again:
+        assert again.match(prompt(0, 4), WHO).lower == ("disk",) * 4
+        assert serve(again, prompt(0, 4)) == 4 * SIZE
+
+
+def test_a_thread_keeps_the_next_victims_ready_where_blocks_go_down_at_eviction() -> None:
+    kv = node(8, Level(host(64), write="back"))
+    serve(kv, prompt(0, 3))
+    assert kv._clean_ahead("host") == 3
+    with kv.sequence(prompt(1, 3), WHO) as seq:
+        seq.append(range(5000, 5000 + 5 * SIZE), written=False)  # decoding evicts prompt 0
+        assert kv.match(prompt(0, 3), WHO).lower == ("host",) * 3
+    kv.check()

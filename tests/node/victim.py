@@ -142,7 +142,7 @@ def main(folder: str, seed: str, life: str, mode: str) -> None:
                 old = lives[0]
                 say("i", old)
                 kv.invalidate(weights=str(old))
-                if not kv._lanes["disk"].names.to_drop:
+                if not kv._lanes["disk"].names.undropped:
                     say("I", old)
                 lives[0] += 1
             case 1:
