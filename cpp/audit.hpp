@@ -37,7 +37,7 @@ inline void Pool::check() const {
   std::array<u64, MOST_TIERS> incoming{};
   for (const Transfer& transfer : transfers_) {
     if (!transfer.alive) continue;
-    used[transfer.to][tenant_of(store.blocks[transfer.block])]++;
+    used[transfer.to][transfer.tenant]++;
     incoming[transfer.to]++;
   }
   for (const Run& run : runs_)

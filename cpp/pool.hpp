@@ -61,6 +61,7 @@ class Pool {
   };
   Content content(u32 block, u32 generation) const;
   std::vector<Order> take_writes(u32 tier, u32 most, u32 demote, double now);
+  void let_go(u32 transfer, double now);
   bool finish_write(u32 transfer, bool done, double now);
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
@@ -299,7 +300,8 @@ class Pool {
   // transfers
   struct Transfer {
     bool alive = false;
-    u32 block = NONE, to = 0, from = 0, source = NONE, target = NONE, run = NONE;
+    u32 block = NONE, generation = 0, tenant = 0, to = 0, from = 0, source = NONE, target = NONE;
+    u32 run = NONE;     // NONE: the block is not held any more
     bool lost = false;  // the source frame has been given away under the copy
   };
   struct Run {

@@ -164,7 +164,7 @@ inline bool Pool::order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders
   runs_[run].deepest = id;
   runs_[run].under_way++;
   const u32 index = place(transfers_, spare_transfers_);
-  transfers_[index] = {true, id, k, from, source, target, run};
+  transfers_[index] = {true, id, b.generation, tenant, k, from, source, target, run};
   orders.push_back({index, id, b.generation, from, source, target});
   return true;
 }
@@ -226,8 +226,16 @@ inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, do
   return orders;
 }
 
-// A write is over. False: it does not count (it failed, or the block has been invalidated or its source given away meanwhile),
-// and what is in the target frame is nobody's.
+// The bytes of a write have been read, and it takes long: its block is held no longer. It may be evicted meanwhile.
+inline void Pool::let_go(u32 index, double now) {
+  if (index >= transfers_.size() || !transfers_[index].alive)
+    throw Error(Kind::StaleHandle, "no such write is under way", {{"transfer", double(index)}});
+  tick(now);
+  if (const u32 run = std::exchange(transfers_[index].run, NONE); run != NONE && --runs_[run].under_way == 0) close_run(run);
+}
+
+// A write is over. False: it does not count (it failed, or the block is gone, or has been invalidated or its source given away
+// meanwhile), and what is in the target frame is nobody's.
 inline bool Pool::finish_write(u32 index, bool done, double now) {
   if (index >= transfers_.size() || !transfers_[index].alive)
     throw Error(Kind::StaleHandle, "no such write is under way", {{"transfer", double(index)}});
@@ -235,9 +243,11 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
   const Transfer t = std::exchange(transfers_[index], Transfer{});
   spare_transfers_.push_back(index);
   Tier& tier = store.tier(t.to);
-  Block& b = store.blocks[t.block];
-  tier.slots[t.block].spare = 0;
-  const bool counts = done && !dead(b) && (b.flags & IN_TREE) && (b.parent == NONE || store.in(t.to, b.parent)) && !t.lost;
+  const Block& b = store.blocks[t.block];
+  const bool lives = b.generation == t.generation;
+  if (lives) tier.slots[t.block].spare = 0;
+  const bool counts =
+      done && lives && !t.lost && (b.flags & IN_TREE) && !dead(b) && (b.parent == NONE || store.in(t.to, b.parent));
   if (counts) {
     if (b.parent != NONE) unqueue(t.to, b.parent);
     tier.attach(t.block, t.target);
@@ -250,12 +260,13 @@ inline bool Pool::finish_write(u32 index, bool done, double now) {
     introduce(t.to, t.block);
     moved[t.to].stored++;
     note(Happened::Store, t.block, t.to);
+    queue_if_evictable(t.to, t.block);
   } else {
     tier.give_frame(t.target);
-    tenants[tenant_of(b)].in[t.to].used--;
+    tenants[t.tenant].in[t.to].used--;
     moved[t.to].failed++;
   }
-  if (--runs_[t.run].under_way == 0) close_run(t.run);
+  if (t.run != NONE && --runs_[t.run].under_way == 0) close_run(t.run);
   return counts;
 }
 
@@ -282,7 +293,7 @@ inline void Pool::lose(u32 k, u32 id, u32 generation, double now) {
   const std::unordered_set<u32> gone(below.begin(), below.end());
   for (Sequence& seq : sequences)
     for (Load& load : seq.loads) load.lost |= load.tier == k && gone.contains(load.block);
-  for (Transfer& t : transfers_) t.lost |= t.from == k && gone.contains(t.block);
+  for (Transfer& t : transfers_) t.lost |= t.run != NONE && t.from == k && gone.contains(t.block);
   const u32 parent = store.blocks[id].parent;
   std::vector<Life> lives;
   for (const u32 at : below) lives.push_back({at, store.blocks[at].generation});

@@ -30,6 +30,7 @@ inline void bind_tiers(PoolClass& pool) {
                return rows;
              });
            })
+      .def("let_go", [](PyPool& p, u32 transfer, double now) { locked(p, [&] { p.let_go(transfer, now); }); })
       .def("finish_write", [](PyPool& p, u32 transfer, bool done,
                               double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
       .def("held_by_copies", [](PyPool& p) { return locked(p, [&] { return p.held_by_copies(); }); })

@@ -43,14 +43,16 @@ class LaneStats(NamedTuple):
 
 
 class Lane:
-    """deadline: seconds that a request waits for this tier; None for a tier that cannot hang."""
+    """deadline: seconds that a request waits for this tier; None for a tier that cannot hang. back: it is written to when the
+    tier above evicts."""
 
-    def __init__(self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names) -> None:
+    def __init__(self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names, *, back: bool = False) -> None:
         self.tier = tier
         self.name = tier.name
         self.deadline = deadline
         self.breaker = breaker
         self.names = names
+        self.back = back
         self.writing = threading.Lock()  # one writer at a time: a frame that is nobody's is emptied before it is given out again
         self._count = threading.Lock()
         self._late = 0

@@ -188,7 +188,8 @@ class Node(BlockManager):
 
         lasting = level.tier if isinstance(level.tier, DiskTier) else None
         names = Names(level.tier.layout, lasting, self.content, wall)
-        return Lane(level.tier, level.deadline, Breaker(self._clock, level.failures), names)
+        breaker = Breaker(self._clock, level.failures)
+        return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back")
 
     def _patiently(self, call: Callable[[], T]) -> T:
         ended = self._mover.batches
@@ -228,15 +229,13 @@ class Node(BlockManager):
         return self._mover.write(name, 0, demote=_MARGIN)
 
     def _make_clean(self, tokens: Any) -> None:
-        """For tiers that are written to at eviction: what this request will evict goes down before it."""
-        above = "device"
-        for name, level in self.levels.items():
-            if level.write == "back":
-                free = self.tier_stats(above).free
-                wanted = -(-_length(tokens) // self.block_size) if above == "device" else _BATCH
-                if wanted > free and _length(tokens) <= self.frames * self.block_size:  # else it is refused in any case
-                    self._mover.write_in_time(name, 0, demote=wanted - free)
-            above = name
+        """Where the first tier below is written to at eviction: what this request will evict goes down before it."""
+        name, lane = next(iter(self._lanes.items()), ("", None))
+        if lane is not None and lane.back:
+            count = _length(tokens)
+            short = -(-count // self.block_size) - self.counts().free
+            if short > 0 and count <= self.frames * self.block_size:  # else it is refused in any case
+                self._mover.write_in_time(name, 0, demote=short)
 
 
 def _length(tokens: Any) -> int:

@@ -79,6 +79,11 @@ class Transfers:
             )
         ]
 
+    def let_go(self, write: Write) -> None:
+        """The bytes have been read, and what is left to do takes long: the block is held no longer, and may be evicted. It still
+        MUST be given to `finish_write`. Raises StaleHandleError for one that is not under way."""
+        self._core.let_go(write.transfer, self._clock())
+
     def finish_write(self, write: Write, done: bool) -> bool:
         """The copy was made and verified, or not. False: it does not count (failed, or the block was invalidated meanwhile), and
         what is in the target frame is nobody's. Raises StaleHandleError for one that is not under way."""

@@ -7,7 +7,8 @@ import logging
 import time
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
-from itertools import groupby
+from functools import partial
+from itertools import groupby, pairwise
 from typing import Any
 
 from tenure.errors import RecordError, StaleHandleError, StoreError
@@ -17,6 +18,7 @@ from tenure.staging import Device, Staging
 from tenure.tiers.base import Outcome
 from tenure.tiers.record import Record
 from tenure.transfers import BlockName, Write
+from tenure.watch import Watch
 
 __all__ = ["Writer"]
 
@@ -33,6 +35,8 @@ class Writer:
         self._device = device
         self._lanes = lanes
         self._staging = staging
+        names = list(lanes)
+        self._below = {tier: below for tier, below in pairwise(names) if lanes[below].back}
         self.batches = 0
         """how many have ended"""
 
@@ -46,18 +50,28 @@ class Writer:
             finished = 0
             went: bool | None = None  # nothing was tried
             try:
+                self._make_clean(tier, demote + min(most, self._kv.waiting(tier)))
                 orders = self._kv.take_writes(tier, most, demote=demote)
                 for chunk in lane.chunks(len(orders)):
-                    part = orders[chunk.start : chunk.stop]
+                    part, rest = orders[chunk.start : chunk.stop], orders[chunk.stop :]
+                    watch = Watch(lane.deadline, partial(self._let_go, lane, part, rest))
                     finished, done = chunk.stop, {}
+                    borrowed: list[Any] = []
                     try:
-                        done = self._put(lane, part)
+                        buffers = self._buffers(lane, part, borrowed)
+                        with watch:
+                            done = self._put(lane, part, buffers)
                     finally:
+                        self._staging.give_back(borrowed)
                         self._finish(lane, part, done)
+                        if watch.late:
+                            finished = len(orders)
                     if any(map(lane.failure, done.values())):
                         went = False
                         break
                     went = True if done else went
+                    if watch.late:
+                        break
             except Exception:
                 went = False
                 _LOG.exception("writing to tier %s failed", tier)
@@ -67,6 +81,23 @@ class Writer:
                 lane.went(went)
             lane.names.forget()
             return len(orders)
+
+    def _let_go(self, lane: Lane, under_way: list[Write], rest: list[Write]) -> None:
+        """A write takes too long. What it writes was copied before, so that the device need not hold it; the rest is given up."""
+        lane.too_late()
+        lane.went(False)
+        for order in under_way:
+            self._kv.let_go(order)
+        for order in rest:
+            self._kv.finish_write(order, False)
+        self.batches += 1
+
+    def _make_clean(self, tier: str, coming: int) -> None:
+        """Where the tier below is written to at eviction: what so many blocks will evict here goes down before them."""
+        short = coming - self._kv.tier_stats(tier).free
+        if short > 0 and tier in self._below:
+            below = self._below[tier]
+            self._lanes[below].in_time(lambda: self.write(below, 0, short), None)
 
     def wipe(self, lane: Lane) -> None:
         """See Mover.wipe."""
@@ -83,31 +114,32 @@ class Writer:
         if nobodys:
             lane.tier.erase(nobodys)
 
-    def _put(self, lane: Lane, orders: list[Write]) -> Done:
-        records = self._records(lane, orders)
+    def _buffers(self, lane: Lane, orders: list[Write], borrowed: list[Any]) -> dict[int, Any]:
+        """The bytes of each block by transfer, none of what could not be read: the device's own, or in borrowed memory where they
+        cannot be addressed or the tier may hang."""
         buffers: dict[int, Any] = {}
-        borrowed: list[Any] = []
-        try:
-            for origin, group in groupby(sorted(orders, key=lambda o: o.origin), key=lambda o: o.origin):
-                part = [order for order in group if order.transfer in records]
-                if origin == "device":
-                    frames = [order.source for order in part]
-                    views: list[Any] | None = self._device.views(frames)
-                    if views is None:
-                        views = self._staging.take(len(part))
-                        borrowed += views
-                        self._device.read(frames, views)
-                else:
-                    part, views = self._fetch(self._lanes[origin], part, borrowed)
-                buffers.update((order.transfer, view) for order, view in zip(part, views, strict=True))
-            tried = [order for order in orders if order.transfer in buffers]
-            outcomes = lane.tier.write(
-                [order.target for order in tried],
-                [buffers[order.transfer] for order in tried],
-                [records[order.transfer] for order in tried],
-            )
-        finally:
-            self._staging.give_back(borrowed)
+        for origin, group in groupby(sorted(orders, key=lambda o: o.origin), key=lambda o: o.origin):
+            part = list(group)
+            if origin == "device":
+                frames = [order.source for order in part]
+                views: list[Any] | None = self._device.views(frames) if lane.deadline is None else None
+                if views is None:
+                    views = self._staging.take(len(part))
+                    borrowed += views
+                    self._device.read(frames, views)
+            else:
+                part, views = self._fetch(self._lanes[origin], part, borrowed)
+            buffers.update((order.transfer, view) for order, view in zip(part, views, strict=True))
+        return buffers
+
+    def _put(self, lane: Lane, orders: list[Write], buffers: dict[int, Any]) -> Done:
+        records = self._records(lane, orders)
+        tried = [order for order in orders if order.transfer in buffers and order.transfer in records]
+        outcomes = lane.tier.write(
+            [order.target for order in tried],
+            [buffers[order.transfer] for order in tried],
+            [records[order.transfer] for order in tried],
+        )
         for order, outcome in zip(tried, outcomes, strict=True):
             if outcome is not None and outcome.kind == "codec":
                 lane.names.hopeless.add(order.name)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tenure import BlockManager, LowerTier
 from tenure.breaker import Breaker
-from tenure.errors import StoreError
+from tenure.errors import StaleHandleError, StoreError
 from tenure.node import Level
 from tenure.readers import Readers
 from tenure.staging import Staging
@@ -237,6 +238,65 @@ def test_eviction_does_not_wait_longer_than_the_deadline_for_a_tier_that_is_writ
     assert ends(request)
     assert kv.lane_stats("moody").late >= 1
     tier.gate.set()
+
+
+def test_a_write_that_hangs_does_not_keep_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks are let go after the deadline; when it comes to its end, what is still there counts, and nothing else."""
+    monkeypatch.setattr("tenure.lane._CHUNK", 8 * LAYOUT.nbytes)
+    tier = Moody()
+    kv = node(16, Level(tier, deadline=0.05))
+    serve(kv, prompt(0, 12))
+    serve(kv, prompt(9, 4))
+    tier.gate.clear()
+    tier.asked.clear()
+    writer = started(kv.flush)
+    assert tier.asked.wait(10)
+    assert kv._core.held_by_copies() > 0
+    while kv._core.held_by_copies():
+        pass
+    kv.check()
+    assert serve(kv, prompt(1, 8)) == 0  # evicts some of what is being written
+    tier.gate.set()
+    assert ends(writer)
+    kv.check()
+    assert serve(kv, prompt(2, 16)) == 0
+    serve(kv, prompt(0, 12))
+    kv.flush()
+    for which in range(3):
+        serve(kv, prompt(which, 8))
+    kv.check()
+    kv.close()
+    assert kv.clear()
+    assert kv.tier_stats("moody").free == 64
+
+
+@pytest.mark.parametrize("end", ["evicted", "invalidated", "stays", "recycled"])
+def test_a_write_whose_block_was_let_go_counts_only_if_it_is_still_there(end: str) -> None:
+    kv = BlockManager(4, SIZE, lower=[LowerTier("host", 8)])
+    kv.sequence(prompt(0, 2), WHO).release()
+    orders = kv.take_writes("host")
+    for order in orders:
+        kv.let_go(order)
+        kv.let_go(order)
+        kv.check()
+    assert kv.take_writes("host") == []
+    if end == "invalidated":
+        kv.invalidate(model="m")
+    elif end != "stays":
+        kv.sequence(prompt(1, 4), WHO).abort()
+    if end == "recycled":
+        kv.sequence(prompt(0, 2), WHO).release()  # the same records, in another life
+        assert len(kv.take_writes("host")) == 2
+        kv.check()
+    assert [kv.finish_write(order, True) for order in orders] == [end == "stays"] * 2
+    kv.check()
+    with pytest.raises(StaleHandleError):
+        kv.let_go(orders[0])
+    if end == "stays":
+        kv.sequence(prompt(1, 4), WHO).abort()
+        assert kv.match(prompt(0, 2), WHO).lower == ("host",) * 2
+        kv.clear()
+        assert kv.tier_stats("host").free == 8
 
 
 def test_an_invalidation_does_not_wait_for_a_write_that_hangs() -> None:

@@ -129,6 +129,17 @@ def test_eviction_sinks_from_tier_to_tier(tmp_path: Path) -> None:
     kv.check()
 
 
+def test_a_request_as_large_as_a_tier_loses_nothing_on_the_way_down() -> None:
+    kv = node(100, Level(host(100), write="back"), Level(host(400, name="slow"), write="back"))
+    for which in range(250):
+        serve(kv, prompt(which, 1))
+    serve(kv, list(range(1_000_000, 1_000_000 + 80 * SIZE)))
+    for which in range(250):
+        found = kv.match(prompt(which, 1), WHO)
+        assert len(found.frames) + len(found.lower) == 1, which
+    kv.check()
+
+
 def test_each_tier_has_a_policy_of_its_own() -> None:
     kv = node(8, Level(host(8), policy="fifo"), policy="lru")
     assert (kv.policy_of("device"), kv.policy_of("host")) == ("lru", "fifo")
