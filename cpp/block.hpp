@@ -74,12 +74,13 @@ struct Block {
   bool busy() const { return (refs | pins | holds) != 0; }
 };
 
-inline constexpr u8 IN_TREE = 1;   // indexed and linked under its parent: may be hit
-inline constexpr u8 EXPIRES = 2;   // has a deadline after which it must be gone
-inline constexpr u8 DOOMED = 4;    // unhittable, goes to Free when nobody reads it
-inline constexpr u8 INDEXED = 32;  // found by hash; an only child is found by its parent
-inline constexpr u8 HASHED = 16;   // its chain is known
-inline constexpr u8 ENTERED = 8;   // its policy knows it
+inline constexpr u8 IN_TREE = 1;     // indexed and linked under its parent: may be hit
+inline constexpr u8 EXPIRES = 2;     // has a deadline after which it must be gone
+inline constexpr u8 DOOMED = 4;      // unhittable, goes to Free when nobody reads it
+inline constexpr u8 INDEXED = 32;    // found by hash; an only child is found by its parent
+inline constexpr u8 HASHED = 16;     // its chain is known
+inline constexpr u8 ENTERED = 8;     // its policy knows it
+inline constexpr u8 ANNOUNCED = 64;  // sealed in lock-step, and perhaps not computed yet: no tier may copy it
 
 // A block's place in one tier: its frame, its queue state, and what the tier's policy remembers of it.
 struct Slot {

@@ -103,7 +103,7 @@ inline std::vector<Rewrite> Pool::seal(u64 handle, u64 upto, double now) {
   std::vector<Rewrite> rewrites;
   seq.written = std::max(seq.written, upto);
   seal_written(seq, 0, &rewrites);
-  offer(seq);
+  conclude(seq, 0, true);
   return rewrites;
 }
 
@@ -132,7 +132,7 @@ inline Pool::Appended Pool::append(u64 handle, const u32* tokens, u64 count, boo
   acknowledge_copies(seq);
   if (written) seq.written = seq.length;
   seal_written(seq, fresh, &result.rewrites);
-  offer(seq);
+  conclude(seq, 0, true);
   Tenant& t = tenants[seq.tenant];
   make_room(seq.tenant, fresh);
   if (copy) {
@@ -292,7 +292,7 @@ inline void Pool::truncate(u64 handle, u64 length, double now) {
   tick(now);
   acknowledge_copies(seq);
   const u32 size = options.block_size;
-  std::erase_if(seq.announced, [&](const Life& life) { return u64(store.blocks[life.block].depth + 1) * size > length; });
+  conclude(seq, u32(length / size), false);
   give_back(seq, u32((length + size - 1) / size));
   seq.output -= u32(std::min<u64>(seq.output, seq.length - length));
   seq.length = length;
@@ -314,10 +314,10 @@ inline void Pool::release(u64 handle, bool abort, double now) {
   if (!abort) seq.written = seq.length;
   seal_written(seq, 0, nullptr, true);
   if (!abort) {
-    offer(seq);
+    conclude(seq, 0, true);
     keep_after_release(seq);
   }
-  seq.announced.clear();
+  conclude(seq, 0, false);
   give_back(seq, 0);
   drop_extras(seq.extra);
   seq.extra.clear();

@@ -311,12 +311,14 @@ class Pool {
   bool may_hold(u32 k, u32 id) const { return spaces_[tree.roots[store.blocks[id].root].space].tiers >> k & 1; }
   void want_written(u32 k, u32 id);
   void announce(Sequence& seq, u32 id);
-  void offer(Sequence& seq);
+  void conclude(Sequence& seq, u32 from, bool offered);
   bool room_in(u32 k, u32 tenant);
   u32 open_run(u32 above);
   void close_run(u32 run);
   bool order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders);
-  bool order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders);
+  // Full: so many frames cannot be held now. Early: a block on the path may not be computed yet.
+  enum class Ordered : u8 { Done, Full, Early };
+  Ordered order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders);
   void demote(u32 k, u32 most, u32& run, std::vector<Order>& orders);
   bool adopt(Sequence& seq, u32 i, u32 id);
   void drop_loads(Sequence& seq, u32 from);

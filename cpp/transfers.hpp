@@ -95,23 +95,32 @@ inline u64 Pool::finish_loads(u64 handle, u32 loaded, double now) {
 // A block that the sequence has just sealed. In lock-step that is before it is computed: it is offered to lower tiers, which copy
 // whenever they like, only at the sequence's next step.
 inline void Pool::announce(Sequence& seq, u32 id) {
-  if (store.tiers() > 1) seq.announced.push_back({id, store.blocks[id].generation});
+  if (store.tiers() == 1) return;
+  seq.announced.push_back({id, store.blocks[id].generation});
+  store.blocks[id].flags |= ANNOUNCED;
 }
-inline void Pool::offer(Sequence& seq) {
-  for (const Life& life : seq.announced) {
-    const Block& b = store.blocks[life.block];
-    if (b.generation != life.generation || !(b.flags & IN_TREE) || dead(b)) continue;
-    for (u32 k = 1; k < store.tiers(); ++k)
-      if (options.lower[k - 1].write == Write::Through && !store.in(k, life.block)) want_written(k, life.block);
-  }
-  seq.announced.clear();
+// The sequence goes on, or it has ended or taken its tokens back, from block `from` on (`offered`: they are computed).
+inline void Pool::conclude(Sequence& seq, u32 from, bool offered) {
+  std::erase_if(seq.announced, [&](const Life& life) {
+    Block& b = store.blocks[life.block];
+    if (b.generation != life.generation) return true;
+    if (b.depth < from) return false;
+    b.flags &= u8(~ANNOUNCED);
+    if (!offered || !(b.flags & IN_TREE) || dead(b)) return true;
+    for (u32 k = 1; k < store.tiers(); ++k) {
+      const TierOptions& tier = options.lower[k - 1];
+      const bool due = tier.write == Write::Selective && store.device.slots[life.block].uses >= tier.uses;
+      if (due || tier.write == Write::Through) want_written(k, life.block);
+    }
+    return true;
+  });
 }
 
 // Queues a block to be written to a tier, once.
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;
   Slot& s = store.tier(k).slots[id];
-  if (!may_hold(k, id) || store.in(k, id) || (s.spare & (WAITS | WRITING))) return;
+  if (!may_hold(k, id) || store.in(k, id) || (s.spare & (WAITS | WRITING)) || (store.blocks[id].flags & ANNOUNCED)) return;
   auto& wanted = wanted_[k];
   if (wanted.size() >= std::max<std::size_t>(LEAST, 2 * std::size_t(store.records())))  // of lives that are over
     std::erase_if(wanted, [&](const Life& w) { return store.blocks[w.block].generation != w.generation; });
@@ -169,25 +178,26 @@ inline bool Pool::order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders
   return true;
 }
 
-// Orders a block and those before it that the tier lacks, from the root down; `run` is the run that it may go on with. False:
-// so many frames cannot be held now.
-inline bool Pool::order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders) {
+// Orders a block and those before it that the tier lacks, from the root down; `run` is the run that it may go on with.
+inline Pool::Ordered Pool::order_path(u32 k, u32 id, u32& run, std::vector<Order>& orders) {
   std::vector<u32> path;
   u32 above = id;
   for (; above != NONE && !store.in(k, above) && !writing(k, above); above = store.blocks[above].parent) path.push_back(above);
-  if (path.empty()) return true;
+  if (path.empty()) return Ordered::Done;
+  for (const u32 at : path)
+    if (store.blocks[at].flags & ANNOUNCED) return Ordered::Early;
   const bool goes_on = run != NONE && runs_[run].deepest == above;
   u32 newly_busy = 0;
   const auto counts = [&](u32 at) { return store.in(DEVICE, at) && !store.blocks[at].busy(); };
   for (const u32 at : path) newly_busy += counts(at);
   for (u32 at = goes_on ? NONE : above; at != NONE; at = store.blocks[at].parent) newly_busy += counts(at);
-  if (!tenants.may(tenant_of(store.blocks[id]), newly_busy).ok()) return false;
+  if (!tenants.may(tenant_of(store.blocks[id]), newly_busy).ok()) return Ordered::Full;
   if (!goes_on) {
     if (run != NONE && !runs_[run].under_way) close_run(run);
     run = open_run(above);
   }
   while (!path.empty() && order_write(k, path.back(), run, orders)) path.pop_back();
-  return true;
+  return Ordered::Done;
 }
 
 // write_back: orders what the tier above would evict next and this one lacks.
@@ -214,12 +224,17 @@ inline std::vector<Pool::Order> Pool::take_writes(u32 k, u32 most, u32 count, do
   tick(now);
   std::vector<Order> orders;
   u32 run = NONE;
-  for (auto& wanted = wanted_[k]; !wanted.empty() && orders.size() < most; wanted.pop_front()) {
+  auto& wanted = wanted_[k];
+  for (std::size_t left = wanted.size(); left > 0 && orders.size() < most; --left) {
     const Life next = wanted.front();
     const Block& b = store.blocks[next.block];
-    if (b.generation != next.generation) continue;
-    if ((b.flags & IN_TREE) && !dead(b) && !order_path(k, next.block, run, orders)) break;  // it waits on
-    if (!store.in(k, next.block)) store.tier(k).slots[next.block].spare &= u8(~WAITS);
+    if (b.generation == next.generation) {
+      const Ordered ordered = (b.flags & IN_TREE) && !dead(b) ? order_path(k, next.block, run, orders) : Ordered::Done;
+      if (ordered == Ordered::Full) break;  // it waits on
+      if (ordered == Ordered::Early) wanted.push_back(next);
+      if (ordered == Ordered::Done && !store.in(k, next.block)) store.tier(k).slots[next.block].spare &= u8(~WAITS);
+    }
+    wanted.pop_front();
   }
   if (count) demote(k, count, run, orders);
   if (run != NONE && !runs_[run].under_way) close_run(run);

@@ -13,7 +13,7 @@ import pytest
 from tenure import ConfigError, Identity
 from tenure.node import Level, Node
 from tenure.tiers import BlockLayout, HostTier, Int8, Zstd
-from tests.node.making import LAYOUT, SIZE, WHO, ArrayDevice, WrongBytesError, disk, host, node, prompt, serve, try_serve
+from tests.node.making import LAYOUT, SIZE, WHO, ArrayDevice, WrongBytesError, disk, host, kv_of, node, prompt, serve, try_serve
 
 ARRANGEMENTS = ("host", "host by copies", "disk", "disk in time", "host and disk", "host and disk, back", "host packed")
 
@@ -305,4 +305,28 @@ def test_a_thread_keeps_the_next_victims_ready_where_blocks_go_down_at_eviction(
     with kv.sequence(prompt(1, 3), WHO) as seq:
         seq.append(range(5000, 5000 + 5 * SIZE), written=False)  # decoding evicts prompt 0
         assert kv.match(prompt(0, 3), WHO).lower == ("host",) * 3
+    kv.check()
+
+
+@pytest.mark.parametrize(("write", "uses"), [("through", 1), ("selective", 1), ("selective", 2)])
+def test_in_lock_step_no_tier_copies_a_block_before_its_sequence_goes_on(write: str, uses: int) -> None:
+    """A block sealed at admission has its bytes only after the step; others that use it and go do not change that."""
+    kv = node(8, Level(host(64), write=write, uses=uses))
+    first = kv.sequence(prompt(0, 2), WHO, written=True)
+    for _ in range(3):
+        kv.sequence(prompt(0, 2), WHO, written=True).abort()
+    second = kv.sequence(prompt(0, 3), WHO, written=True)
+    assert kv.flush() == 0
+    second.append([1])  # its own block is computed now, but not yet known to be: the one before it is the first's
+    assert kv.flush() == 0
+    for block, frame in enumerate(second.block_table[:3]):
+        kv.device.bytes[frame] = kv_of(WHO, prompt(0, 3)[: (block + 1) * SIZE])  # type: ignore[attr-defined]
+    first.append([2])
+    second.release()
+    first.release()
+    kv.flush()
+    assert kv.tier_stats("host").stored >= 2
+    for which in (1, 2):
+        serve(kv, prompt(which, 8))
+    assert serve(kv, prompt(0, 2)) == 2 * SIZE
     kv.check()
