@@ -206,7 +206,13 @@ class Node(BlockManager):
         mask = 1
         for number, level in enumerate(self.levels.values(), 1):
             codec = level.tier.codec
-            mask |= (codec.lossless or level.lossy_answers or who.quantisation == codec.name) << number
+            may = codec.lossless or level.lossy_answers or who.quantisation == codec.name
+            if not may:
+                _LOG.warning(
+                    "tier %s is %s and keeps nothing of %s: give it lossy_answers=True, or say quantisation=%r in the identity",
+                    *(level.tier.name, codec.name, who.model, codec.name),
+                )
+            mask |= may << number
         return mask
 
     def _write_down(self, name: str) -> None:

@@ -79,3 +79,12 @@ def test_an_engine_refuses_an_arena_that_is_not_its_nodes(tiny: Any) -> None:
             Engine(tiny, kv, other, who=WHO)
         assert isinstance(kv.device, DeviceArena)
         assert Engine(tiny, kv, kv.device, who=WHO).arena is Engine(tiny, kv, who=WHO).arena is kv.device
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"host": {"codec": "zstd"}}, {"on_disk": {"codec": "zstd"}}, {"disk_bytes": 1 << 20}, {"disk": "store"}],
+)
+def test_settings_for_a_tier_that_is_not_there_are_refused(tiny: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="disk"):
+        node_for(tiny, device_bytes=1 << 20, block_size=4, **settings)
