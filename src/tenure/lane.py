@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as LateError
 from typing import Any, NamedTuple, TypeVar
@@ -103,9 +103,8 @@ class Lane:
         with self._count:
             self._refused[kind] += 1
 
-    def drop(self, namespaces: Iterable[bytes]) -> None:
-        """Nothing of these namespaces counts here any more, nor after a restart; as far as that can be done in time."""
-        self.names.drop(namespaces)
+    def settle(self) -> None:
+        """Drops the namespaces that are to be dropped, as far as that can be done in time."""
         if self.names.undropped:
             self.in_time(self.names.drop_now, None)
         if left := self.names.undropped:
@@ -119,7 +118,7 @@ class Lane:
 
     def close(self) -> None:
         """Its tier is closed; late calls are not waited for."""
-        self.drop(())
+        self.settle()
         self.tier.close()
         self._closed = True
         for threads in (self._readers, self._others):

@@ -46,12 +46,12 @@ class Names:
         self._lasting = lasting
         self._content_of = content_of
         self._wall = wall
-        self.lock = threading.Lock()  # no namespace is dropped between the look-up of a block's content and its record
+        self.gate = threading.Lock()  # what is invalidated is to be dropped, or neither: held for a moment, and for no I/O
         self.digests: dict[BlockName, bytes] = {}  # of the blocks that a lasting tier has
         self.hopeless: set[BlockName] = set()  # blocks that this tier will never take
         self._forget_at = _LEAST
         self._known: set[bytes] = set()
-        self._adding = threading.Lock()
+        self._table = threading.Lock()  # one change of the table of namespaces at a time
         self._undropped: frozenset[bytes] = frozenset()
 
     def record(self, name: BlockName, content: Content | None = None) -> Record:
@@ -94,16 +94,27 @@ class Names:
         self._forget_at = _LEAST + 2 * (len(self.digests) + len(self.hopeless))
 
     def make_known(self, who: Identity) -> None:
-        """Before the first block of a namespace, with `lock` held. Raises StoreError where it cannot be written down."""
+        """Before blocks of a namespace are written. Raises StoreError where it cannot be written down, or its blocks of before an
+        invalidation cannot be dropped."""
         if self._lasting is None:
             return
-        if self._undropped:
-            self._drop_now()
-        if who.namespace in self._undropped:
-            raise StoreError("its blocks of before have yet to be dropped")
-        if who.namespace not in self._known:
-            self._lasting.put_namespace(who.namespace, who.dump())
-            self._known.add(who.namespace)
+        with self._table:
+            if self._undropped:
+                self._drop_now()
+            if who.namespace in self._undropped:
+                raise StoreError("its blocks of before have yet to be dropped")
+            if who.namespace not in self._known:
+                self._lasting.put_namespace(who.namespace, who.dump())
+                self._known.add(who.namespace)
+
+    def record_to_write(self, name: BlockName) -> Record:
+        """The record of a block whose namespace has been made known: not of one that has been invalidated since and came back,
+        since what is written for it before its past is dropped goes with that. Raises as `record`, and StoreError."""
+        with self.gate:
+            content = self._content_of(name)
+            if content.who.namespace in self._undropped:
+                raise StoreError("its blocks of before have yet to be dropped")
+        return self.record(name, content)
 
     @property
     def undropped(self) -> int:
@@ -111,15 +122,15 @@ class Names:
         return len(self._undropped)
 
     def drop(self, namespaces: Iterable[bytes]) -> None:
-        """These are to be dropped, at the latest before another one is made known; `drop_now` does it."""
+        """These are to be dropped, before anything else is written for them; `drop_now` does it. With `gate` held since before
+        they were invalidated."""
         if self._lasting is not None:
-            with self._adding:
-                self._undropped |= set(namespaces)
+            self._undropped |= set(namespaces)
 
     def drop_now(self) -> None:
         """Nothing of the namespaces to be dropped counts any more, nor after a restart, but for those whose dropping cannot be
         written down: it is tried again."""
-        with self.lock:
+        with self._table:
             self._drop_now()
 
     def _drop_now(self) -> None:
@@ -132,7 +143,7 @@ class Names:
             except StoreError as error:
                 _LOG.warning("tier %s: a namespace could not be dropped, and is tried again: %s", self._lasting.name, error)
             else:
-                with self._adding:
+                with self.gate:
                     self._undropped -= {namespace}
 
 

@@ -3,6 +3,7 @@ its rules are the manager's and the tiers' own."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -107,10 +108,15 @@ class Node(BlockManager):
         """As BlockManager.invalidate, in every tier at once, and for tiers on disk also after a restart: durable when it returns,
         unless the tier did not answer in time or could not write (`lane_stats(tier).undropped`); then it is said in the log, and
         tried again before anything else is written for the namespace, and at the end."""
-        count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
-        gone = [who.namespace for who in self._identities if all(getattr(who, name) == fields[name] for name in fields)]
+        with contextlib.ExitStack() as gates:
+            for lane in self._lanes.values():
+                gates.enter_context(lane.names.gate)
+            count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
+            gone = [who.namespace for who in self._identities if all(getattr(who, name) == fields[name] for name in fields)]
+            for lane in self._lanes.values():
+                lane.names.drop(gone)
         for lane in self._lanes.values():
-            lane.drop(gone)
+            lane.settle()
         return count
 
     def clear(self) -> int:

@@ -149,23 +149,22 @@ class Writer:
         """What names each block; none for one that cannot be named in this tier, nor for those after it."""
         records: dict[int, Record] = {}
         nameless: set[BlockName] = set()
-        with lane.names.lock:
-            for order in orders:
-                try:
-                    content = self._kv.content(order.name)
-                    if order.name in lane.names.hopeless or content.parent in lane.names.hopeless or content.parent in nameless:
-                        nameless.add(order.name)  # without its bytes nothing after it can be kept
-                        continue
-                    lane.names.make_known(content.who)
-                    records[order.transfer] = lane.names.record(order.name, content)
-                except StaleHandleError:
-                    nameless.add(order.name)
-                except StoreError:
-                    nameless.add(order.name)
-                    lane.refuse("namespace")
-                except RecordError:
-                    lane.names.hopeless.add(order.name)
-                    lane.refuse("codec")
+        for order in orders:
+            try:
+                content = self._kv.content(order.name)
+                if order.name in lane.names.hopeless or content.parent in lane.names.hopeless or content.parent in nameless:
+                    nameless.add(order.name)  # without its bytes nothing after it can be kept
+                    continue
+                lane.names.make_known(content.who)
+                records[order.transfer] = lane.names.record_to_write(order.name)
+            except StaleHandleError:
+                nameless.add(order.name)
+            except StoreError:
+                nameless.add(order.name)
+                lane.refuse("namespace")
+            except RecordError:
+                lane.names.hopeless.add(order.name)
+                lane.refuse("codec")
         return records
 
     def _fetch(self, lane: Lane, orders: list[Write], borrowed: list[Any]) -> tuple[list[Write], list[Any]]:

@@ -22,6 +22,9 @@ class Books:
     def __init__(self) -> None:
         self.kept: dict[int, str] = {}  # by frame: kept, and not to be written over since
         self.possible: set[str] = set()  # ordered to be written at some time
+        self.ordered: dict[int, int] = {}  # by frame: how many invalidations had begun when its write was ordered, if none was
+        # under way: what was ordered before one of them may go with it
+        self.begun = 0
         self.dropping: dict[str, set[str]] = {}  # by life: what was there when its invalidation began
         self.life = 0
         self.told = 0
@@ -33,12 +36,15 @@ class Books:
             frame, key = int(rest[0]), rest[1]
             self.kept.pop(frame, None)
             self.possible.add(key)
+            self.ordered[frame] = -1 if key.split(":")[0] in self.dropping else self.begun
             for before in self.dropping.values():
                 before.discard(key)
         elif what == "k":
-            self.kept[int(rest[0])] = rest[1]
+            if self.ordered[int(rest[0])] == self.begun:
+                self.kept[int(rest[0])] = rest[1]
         elif what == "i":
             self.life = int(rest[0]) + 1
+            self.begun += 1
             of_it = {key for key in self.possible if key.startswith(rest[0] + ":")}
             self.dropping[rest[0]] = of_it
             self.kept = {frame: key for frame, key in self.kept.items() if not key.startswith(rest[0] + ":")}

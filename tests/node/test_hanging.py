@@ -14,6 +14,7 @@ import pytest
 from tenure import BlockManager, LowerTier
 from tenure.breaker import Breaker
 from tenure.errors import StaleHandleError, StoreError
+from tenure.lane import Lane
 from tenure.node import Level
 from tenure.readers import Readers
 from tenure.staging import Staging
@@ -373,6 +374,28 @@ def test_a_drop_that_fails_is_made_up_for_before_anything_else_is_written(tmp_pa
     kv.close()
     with node(8, Level(disk(tmp_path / "store"))) as again:
         assert again.match(prompt(0, 4), WHO).lower == ()
+
+
+def test_what_comes_back_during_an_invalidation_is_kept_or_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the moment from which nothing is hit and the one at which the disk has dropped it, the namespace is used again."""
+    kv = node(8, Level(disk(tmp_path / "store")))
+    serve(kv, prompt(0, 4))
+    kv.flush()
+    real = Lane.settle
+
+    def later(lane: Lane) -> None:
+        if kv.match(prompt(0, 4), WHO).hit_tokens == 0:
+            serve(kv, prompt(0, 4))
+            kv.flush()
+        real(lane)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, "settle", later)
+        kv.invalidate(weights="w")
+    assert kv.tier_stats("disk").stored == 8
+    kv.close()
+    with node(8, Level(disk(tmp_path / "store"))) as again:
+        assert again.match(prompt(0, 4), WHO).lower == ("disk",) * 4
 
 
 @pytest.mark.parametrize("make", [host, None], ids=["host", "disk"])
