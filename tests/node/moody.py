@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from tenure.errors import TierError
+from tenure.errors import StoreError, TierError
 from tenure.node import Level, Node
-from tenure.tiers import HostTier, Record
+from tenure.tiers import DiskTier, HostTier, Record
 from tenure.tiers.base import Outcome
 from tests.node.making import LAYOUT, WHO, node, prompt, serve
 
@@ -66,3 +67,28 @@ def ends(thread: threading.Thread, within: float = 30) -> bool:
     """Whether it comes to its end, in far more time than it needs."""
     thread.join(within)
     return not thread.is_alive()
+
+
+class Gated(DiskTier):
+    """A disk whose table of namespaces hangs or fails as it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, LAYOUT, 4 << 20, segment_bytes=1 << 20)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = threading.Event()
+        self.fails = False
+
+    def _mood(self) -> None:
+        self.asked.set()
+        self.gate.wait()
+        if self.fails:
+            raise StoreError("the disk is read-only")
+
+    def put_namespace(self, namespace: bytes, value: bytes) -> None:
+        self._mood()
+        super().put_namespace(namespace, value)
+
+    def drop_namespace(self, namespace: bytes) -> bool:
+        self._mood()
+        return super().drop_namespace(namespace)

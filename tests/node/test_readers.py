@@ -68,3 +68,34 @@ def test_a_node_that_is_refused_leaves_no_thread() -> None:
         with pytest.raises(ConfigError, match="in use"):
             opened()
         assert running("tenure-refused") == []
+
+
+def test_a_job_that_is_given_up_before_its_turn_is_never_run_and_holds_nothing() -> None:
+    gate, ran = threading.Event(), []
+    readers: Readers[None] = Readers("r", threads=1)
+    first = readers.submit(lambda: gate.wait() and None)
+    while not first.running():
+        pass
+    readers.give_up(readers.submit(lambda: ran.append(2)))
+    assert not readers._jobs
+    assert not readers.stuck
+    readers.give_up(first)
+    assert readers.stuck
+    gate.set()
+    assert readers.submit(lambda: ran.append(3)).result(30) is None
+    assert ran == [3]
+    assert not readers.stuck
+
+
+def test_closed_readers_cancel_what_waits_and_what_comes() -> None:
+    gate = threading.Event()
+    readers: Readers[bool] = Readers("r", threads=1)
+    running = readers.submit(gate.wait)
+    while not running.running():
+        pass
+    waiting = readers.submit(gate.wait)
+    readers.close()
+    assert waiting.cancelled()
+    assert readers.submit(gate.wait).cancelled()
+    gate.set()
+    assert running.result(30)
