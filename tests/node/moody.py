@@ -42,9 +42,10 @@ class Moody(HostTier):
 
 
 def filled(tier: HostTier, now: list[float] | None = None, frames: int = 8, **level: Any) -> Node:
-    """A node whose lower tier has prompt 0, and whose device has not."""
+    """A node whose lower tier has prompt 0, and whose device has not. A deadline holds only once it is filled."""
     settings: dict[str, Any] = {} if now is None else {"clock": lambda: now[0]}
-    kv = node(frames, Level(tier, **level), **settings)
+    deadline = level.get("deadline")
+    kv = node(frames, Level(tier, **(level if deadline is None else level | {"deadline": 3600.0})), **settings)
     serve(kv, prompt(0, 4))
     kv.flush()
     for which in range(1, 1 + -(-frames // 8)):
@@ -53,6 +54,7 @@ def filled(tier: HostTier, now: list[float] | None = None, frames: int = 8, **le
     assert len(kv.match(prompt(0, 4), WHO).lower) == 4
     if isinstance(tier, Moody):
         tier.asked.clear()
+    kv._lanes[tier.name].deadline = deadline
     return kv
 
 

@@ -33,6 +33,7 @@ def test_a_tier_whose_readers_all_hang_costs_nobody_a_wait_and_no_memory() -> No
     tier.gate.set()
     while lane._readers.stuck:
         pass
+    lane.deadline = 3600.0
     assert serve(kv, prompt(0, 4)) == 4 * SIZE
     kv.check()
 
