@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp src -type f -not -name '*.so' -not -path '*/__pycache__/*')
 PEERS ?= .peers
 SECONDS ?= 30
-# The real model needs PyTorch; where pip finds no CPU build of this one, name another (TORCH='torch --index-url ...').
+# The real model needs PyTorch: another build can be named here.
 TORCH ?= torch==2.13.0
 SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 

@@ -1,6 +1,6 @@
 // The pool: everything above put together, under one lock. This file has the data and the primitives that every operation is
-// made of; reclaim, admission, growth, transfers, retention, settings and audit.hpp have the operations. No bytes, no I/O, no
-// clock, no globals.
+// made of; reclaim, admission, growth, loads, writes, copies, retention, settings and audit.hpp have the operations. No bytes, no
+// I/O, no clock, no globals.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -8,7 +8,6 @@
 #include <queue>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "agenda.hpp"
 #include "interner.hpp"
@@ -47,7 +46,7 @@ class Pool {
   void acknowledge(u64 handle, double now);
   void release(u64 handle, bool abort, double now);
 
-  // -- bytes between tiers (transfers.hpp): what to copy, and what came of it
+  // -- bytes between tiers (loads.hpp, writes.hpp, copies.hpp): what to copy, and what came of it
   struct Order {
     u32 transfer;  // names it until it is finished
     u32 block, generation, from, source, target;
@@ -423,8 +422,10 @@ inline void Pool::tick(double now) {
 
 #include "admission.hpp"
 #include "audit.hpp"
+#include "copies.hpp"
 #include "growth.hpp"
+#include "loads.hpp"
 #include "reclaim.hpp"
 #include "retention.hpp"
 #include "settings.hpp"
-#include "transfers.hpp"
+#include "writes.hpp"

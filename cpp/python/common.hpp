@@ -38,6 +38,10 @@ auto locked(Pool& pool, Work&& work) {
   return work();
 }
 
+inline void put(nb::dict& into, std::initializer_list<std::pair<const char*, u64>> counts) {
+  for (const auto& [name, count] : counts) into[name] = count;
+}
+
 inline nb::tuple why_tuple(const Why& why) {
   return nb::make_tuple(u8(why.reason), why.at, why.when, why.policy, why.tenant == NONE ? -1 : i64(why.tenant),
                         why.space == NONE ? -1 : i64(why.space));

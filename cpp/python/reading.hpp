@@ -6,18 +6,18 @@ namespace tenure {
 
 inline nb::dict counters_dict(const Counters& c) {
   nb::dict d;
-  d["requests"] = c.requests;
-  d["refused"] = c.refused;
-  d["blocks_asked"] = c.blocks_asked;
-  d["blocks_hit"] = c.blocks_hit;
-  d["tokens_asked"] = c.tokens_asked;
-  d["tokens_hit"] = c.tokens_hit;
-  d["evicted"] = c.evicted;
-  d["evicted_by_others"] = c.evicted_by_others;
-  d["expired"] = c.expired;
-  d["invalidated"] = c.invalidated;
-  d["duplicates"] = c.duplicates;
-  d["copies"] = c.copies;
+  put(d, {{"requests", c.requests},
+          {"refused", c.refused},
+          {"blocks_asked", c.blocks_asked},
+          {"blocks_hit", c.blocks_hit},
+          {"tokens_asked", c.tokens_asked},
+          {"tokens_hit", c.tokens_hit},
+          {"evicted", c.evicted},
+          {"evicted_by_others", c.evicted_by_others},
+          {"expired", c.expired},
+          {"invalidated", c.invalidated},
+          {"duplicates", c.duplicates},
+          {"copies", c.copies}});
   nb::dict endings, missed;
   for (std::size_t i = 0; i < REASON_NAMES.size(); ++i) {
     endings[REASON_NAMES[i]] = c.endings[i];
@@ -68,13 +68,13 @@ inline void bind_reading(PoolClass& pool) {
                return Copy{x.counters, s.floor, s.cap, x.pin_cap, s.used, x.busy, x.pinned, s.queued};
              });
              nb::dict d = counters_dict(t.counters);
-             d["floor"] = t.floor;
-             d["cap"] = t.cap;
-             d["pin_cap"] = t.pin_cap;
-             d["used"] = t.used;
-             d["busy"] = t.busy;
-             d["pinned"] = t.pinned;
-             d["queued"] = t.queued;
+             put(d, {{"floor", t.floor},
+                     {"cap", t.cap},
+                     {"pin_cap", t.pin_cap},
+                     {"used", t.used},
+                     {"busy", t.busy},
+                     {"pinned", t.pinned},
+                     {"queued", t.queued}});
              return d;
            })
       .def("block",

@@ -38,11 +38,7 @@ inline void bind_replaying(PoolClass& pool) {
           };
         const Replayed r = locked(p, [&] { return replay(p, traffic, report); });
         nb::dict d;
-        d["asked"] = r.asked;
-        d["hit"] = r.hit;
-        d["evictions"] = r.evicted;
-        d["waited"] = r.waited;
-        d["cut"] = r.cut;
+        put(d, {{"asked", r.asked}, {"hit", r.hit}, {"evictions", r.evicted}, {"waited", r.waited}, {"cut", r.cut}});
         d["hits"] = to_array(r.hits);
         return d;
       },

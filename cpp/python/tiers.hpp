@@ -73,15 +73,15 @@ inline void bind_tiers(PoolClass& pool) {
         check_tier(p, tier);
         const auto [m, free] = locked(p, [&] { return std::make_pair(p.moved[tier], p.store.tier(tier).free()); });
         nb::dict d;
-        d["free"] = free;
-        d["stored"] = m.stored;
-        d["loaded"] = m.loaded;
-        d["no_room"] = m.no_room;
-        d["failed"] = m.failed;
-        d["unloaded"] = m.unloaded;
-        d["lost"] = m.lost;
-        d["evicted"] = m.evicted;
-        d["dropped"] = m.dropped;
+        put(d, {{"free", free},
+                {"stored", m.stored},
+                {"loaded", m.loaded},
+                {"no_room", m.no_room},
+                {"failed", m.failed},
+                {"unloaded", m.unloaded},
+                {"lost", m.lost},
+                {"evicted", m.evicted},
+                {"dropped", m.dropped}});
         return d;
       });
 }

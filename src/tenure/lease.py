@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tenure.sequence import Frames
 
 if TYPE_CHECKING:
-    from tenure.manager import BlockManager
+    from tenure.leasing import Leasing
 
 __all__ = ["Lease"]
 
@@ -19,7 +19,7 @@ class Lease:
 
     __slots__ = ("_manager", "id", "tokens")
 
-    def __init__(self, manager: BlockManager, lease: int, tokens: int) -> None:
+    def __init__(self, manager: Leasing, lease: int, tokens: int) -> None:
         self._manager = manager
         self.id = lease
         self.tokens = tokens

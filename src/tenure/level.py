@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tenure.checks import positive
 from tenure.errors import ConfigError
+from tenure.identity import Identity
 from tenure.lower import LowerTier
 from tenure.staging import Device
 from tenure.tiers.base import Tier
@@ -36,6 +37,10 @@ class Level:
     def lower(self) -> LowerTier:
         """What the manager is told of it. Raises ConfigError."""
         return LowerTier(self.tier.name, self.tier.frames, self.policy, self.params, self.write, self.uses)
+
+    def may_hold(self, who: Identity) -> bool:
+        """Whether what it gives back may answer for KV of this identity."""
+        return self.tier.codec.lossless or self.lossy_answers or who.quantisation == self.tier.codec.name
 
 
 def fitting(levels: Iterable[Level], device: Device, block_size: int) -> dict[str, Level]:

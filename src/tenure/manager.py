@@ -16,8 +16,8 @@ from tenure.checks import blocks_and_keys, fraction, integer, numbers, positive,
 from tenure.errors import ConfigError, IdentityError, StaleHandleError, TokenError
 from tenure.identity import Identity
 from tenure.inspection import Inspection
-from tenure.lease import Lease
-from tenure.ledger import POLICY_NAMES, REASONS, LeaseInfo, Reason, Why
+from tenure.leasing import MOST_HANDLE, Leasing
+from tenure.ledger import POLICY_NAMES, REASONS, Reason, Why
 from tenure.lower import WRITE_MODES, LowerTier
 from tenure.presets import preset_options
 from tenure.retention import PrefillCost, Retention
@@ -30,12 +30,10 @@ __all__ = ["BlockManager"]
 T = TypeVar("T")
 _TAGS = itertools.count(1)
 _DEVICE = 0
-_PIN, _PROTECT, _LOOKUP = (_core.LEASES.index(kind) for kind in ("pin", "protect", "lookup"))
 _MOST_FRAMES = (1 << 31) - 1
-_MOST_HANDLE = (1 << 64) - 1
 
 
-class BlockManager(Inspection, Transfers):
+class BlockManager(Inspection, Leasing, Transfers):
     """The blocks of one pool of frames.
 
     frames: how many blocks have room. block_size: tokens a block. policy: the name of a built-in policy, or an object with
@@ -185,68 +183,19 @@ class BlockManager(Inspection, Transfers):
 
     def resume(self, handle: int) -> Sequence:
         """The sequence of a handle kept as a number. Raises StaleHandleError or ForeignHandleError."""
-        integer("handle", handle, 0, _MOST_HANDLE, StaleHandleError)
+        integer("handle", handle, 0, MOST_HANDLE, StaleHandleError)
         matched = self._core.sequence(handle)[2]
         return Sequence(self, handle, matched * self.block_size, (0, 0, math.nan, 0, -1, -1), None, owns=False)
-
-    # -- leases
-
-    def lookup(
-        self, tokens: Any, who: Identity, *, owner: str, ttl: float, extra_keys: Mapping[int, bytes] | None = None
-    ) -> Lease:
-        """Finds and holds in one step: nothing under the lease is evicted until it is released or `ttl` s have passed."""
-        return self._lease(_LOOKUP, tokens, who, owner, seconds("ttl", ttl), extra_keys)
-
-    def pin(
-        self,
-        tokens: Any,
-        who: Identity,
-        *,
-        owner: str,
-        ttl: float | None = None,
-        extra_keys: Mapping[int, bytes] | None = None,
-    ) -> Lease:
-        """Pins what is cached of this prefix, until released or for `ttl` s. Raises BudgetError beyond the pin budget."""
-        return self._lease(_PIN, tokens, who, owner, None if ttl is None else seconds("ttl", ttl), extra_keys)
-
-    def protect(self, tokens: Any, who: Identity, *, ttl: float, owner: str = "") -> Lease:
-        """Keeps what is cached of this prefix from eviction for `ttl` s (R4.1). Raises BudgetError beyond the pin budget."""
-        return self._lease(_PROTECT, tokens, who, owner, seconds("ttl", ttl), None)
-
-    def leases(self) -> list[LeaseInfo]:
-        """All leases in force: pins, anchors, protection, look-ups."""
-        return [
-            LeaseInfo(
-                handle,
-                _core.LEASES[kind],
-                self.tenants.names[tenant],
-                owner,
-                blocks,
-                deadline if math.isfinite(deadline) else None,
-            )
-            for handle, kind, tenant, blocks, deadline, owner in self._core.leases(self._clock())
-        ]
-
-    def release_lease(self, lease: int) -> bool:
-        """Ends a lease by its id; False when it had ended. Raises StaleHandleError for an id that was never given."""
-        return self._core.end_lease(integer("lease", lease, 0, _MOST_HANDLE, StaleHandleError), self._clock())
 
     # -- what an operator does
 
     def invalidate(self, **fields: Any) -> int:
         """Makes every block unhittable whose identity has these field values: O(1) a namespace. Running sequences finish, and
         their blocks go straight to Free. Returns the number of namespaces. Raises IdentityError for an unknown field."""
-        known = {name for name in Identity.__dataclass_fields__ if name != "namespace"}
-        if not fields or set(fields) - known:
-            raise IdentityError(
-                f"invalidate by one or more of {', '.join(sorted(known))}: got {', '.join(sorted(fields)) or 'none'}"
-            )
-        count = 0
-        for space, identity in enumerate(self._identities):
-            if all(getattr(identity, name) == value for name, value in fields.items()):
-                self._core.invalidate(space, self._clock())
-                count += 1
-        return count
+        spaces = self._spaces_of(fields)
+        for space in spaces:
+            self._core.invalidate(space, self._clock())
+        return len(spaces)
 
     def sweep(self) -> int:
         """Frees now what has expired or was invalidated (else done when frames are needed); returns how many blocks went."""
@@ -306,6 +255,16 @@ class BlockManager(Inspection, Transfers):
                 self._spaces[who.namespace] = space
             return space
 
+    def _spaces_of(self, fields: Mapping[str, Any]) -> list[int]:
+        """The namespaces whose identity has these values. Raises IdentityError for an unknown field."""
+        known = {name for name in Identity.__dataclass_fields__ if name != "namespace"}
+        if not fields or set(fields) - known:
+            raise IdentityError(
+                f"invalidate by one or more of {', '.join(sorted(known))}: got {', '.join(sorted(fields)) or 'none'}"
+            )
+        found = enumerate(self._identities)
+        return [space for space, who in found if all(getattr(who, name) == value for name, value in fields.items())]
+
     def _patiently(self, call: Callable[[], T]) -> T:
         """A call that may raise CapacityError; a node tries again when its own copies are what is in the way."""
         return call()
@@ -320,22 +279,6 @@ class BlockManager(Inspection, Transfers):
         for block, key in blocks_and_keys(extra_keys):
             request.add_extra(block, key)
         return request
-
-    def _lease(
-        self,
-        kind: int,
-        tokens: Any,
-        who: Identity,
-        owner: str,
-        ttl: float | None,
-        extra_keys: Mapping[int, bytes] | None,
-    ) -> Lease:
-        request = self._request(extra_keys)
-        request.leave_last &= kind == _LOOKUP  # what is pinned is for requests that go on beyond it
-        space, tokens = self._enter(who, tokens)
-        lasting = math.inf if ttl is None else ttl
-        handle, blocks = self._patiently(lambda: self._core.lease(kind, space, tokens, request, owner, lasting, self._clock()))
-        return Lease(self, handle, blocks * self.block_size)
 
     def _why(self, why: tuple[int, int, float, int, int, int], who: Identity | None) -> Why:
         code, at, when, policy, tenant, space = why

@@ -78,9 +78,9 @@ class Node(BlockManager):
         except BaseException:
             _OPEN.discard(self)
             raise
-        self._back = any(level.write == "back" for level in self.levels.values())
+        first = next(iter(self._lanes.values()), None)
+        self._made_clean = first.name if first is not None and first.back else None  # the tier that eviction goes down to
         self._closing = threading.Event()
-        self._wake = {name: threading.Event() for name in self._lanes}
         self._threads = [
             threading.Thread(target=self._write_down, args=(name,), name=f"tenure-to-{name}", daemon=True)
             for name in (self._lanes if background else ())
@@ -91,17 +91,14 @@ class Node(BlockManager):
     def sequence(self, tokens: Any, who: Identity, **asked: Any) -> Sequence:
         """As BlockManager.sequence; every token of `hit_tokens` has its KV on the device when it returns. What a lower tier has
         and does not give back in time is computed again, and no error."""
-        if self._back:
-            self._make_clean(tokens)
+        if self._made_clean is not None:
+            self._make_clean(self._made_clean, tokens)
         seq = super().sequence(tokens, who, **asked)
         try:
             self._mover.load(seq)
         except BaseException:
             seq.abort()
             raise
-        for wake in self._wake.values():
-            if not wake.is_set():
-                wake.set()
         return seq
 
     def invalidate(self, **fields: Any) -> int:
@@ -112,7 +109,7 @@ class Node(BlockManager):
             for lane in self._lanes.values():
                 gates.enter_context(lane.names.gate)
             count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
-            gone = [who.namespace for who in self._identities if all(getattr(who, name) == fields[name] for name in fields)]
+            gone = [self._identities[space].namespace for space in self._spaces_of(fields)]
             for lane in self._lanes.values():
                 lane.names.drop(gone)
         for lane in self._lanes.values():
@@ -148,8 +145,6 @@ class Node(BlockManager):
         if self._closing.is_set():
             return
         self._closing.set()
-        for wake in self._wake.values():
-            wake.set()
         for thread in self._threads:
             thread.join(timeout=_AT_THE_END)
         for name in self._lanes:
@@ -176,17 +171,12 @@ class Node(BlockManager):
         """As the manager's, after what lower tiers have of the prefix has been brought up: a lease is on device frames."""
         tokens = as_tokens(tokens)
         found = self.match(tokens, who, extra_keys=extra_keys)
-        if not found.lower:
+        with contextlib.ExitStack() as brought:
+            if found.lower:
+                there = tokens[: found.hit_tokens + len(found.lower) * self.block_size]
+                with contextlib.suppress(CapacityError):  # no room: what is on the device is what there is
+                    brought.callback(self.sequence(there, who, extra_keys=extra_keys).abort)
             return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
-        there = tokens[: found.hit_tokens + len(found.lower) * self.block_size]
-        try:
-            seq = self.sequence(there, who, extra_keys=extra_keys)
-        except CapacityError:  # no room to bring it up: what is on the device is what there is
-            return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
-        try:
-            return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
-        finally:
-            seq.abort()
 
     def _lane(self, level: Level) -> Lane:
         def wall(when: float) -> float:
@@ -211,18 +201,16 @@ class Node(BlockManager):
     def _tiers_for(self, who: Identity) -> int:
         mask = 1
         for number, level in enumerate(self.levels.values(), 1):
-            codec = level.tier.codec
-            may = codec.lossless or level.lossy_answers or who.quantisation == codec.name
-            if not may:
+            if level.may_hold(who):
+                mask |= 1 << number
+            else:
                 _LOG.warning(
                     "tier %s is %s and keeps nothing of %s: give it lossy_answers=True, or say quantisation=%r in the identity",
-                    *(level.tier.name, codec.name, who.model, codec.name),
+                    *(level.tier.name, level.tier.codec.name, who.model, level.tier.codec.name),
                 )
-            mask |= may << number
         return mask
 
     def _write_down(self, name: str) -> None:
-        wake = self._wake[name]
         while not self._closing.is_set():
             done = 0
             try:
@@ -230,24 +218,21 @@ class Node(BlockManager):
             except Exception:
                 _LOG.exception("writing to tier %s goes on", name)
             if not done:
-                wake.wait(_IDLE)
-                wake.clear()
+                self._closing.wait(_IDLE)
 
     def _clean_ahead(self, name: str) -> int:
         """For a tier that is written to at eviction: what would be evicted next above it goes down before it is needed."""
         above = self.tiers[self.tiers.index(name) - 1]
-        if self.levels[name].write != "back" or self.tier_stats(above).free >= _MARGIN:
+        if not self._lanes[name].back or self.tier_stats(above).free >= _MARGIN:
             return 0
         return self._mover.write(name, 0, demote=_MARGIN)
 
-    def _make_clean(self, tokens: Any) -> None:
-        """Where the first tier below is written to at eviction: what this request will evict goes down before it."""
-        name, lane = next(iter(self._lanes.items()), ("", None))
-        if lane is not None and lane.back:
-            count = _length(tokens)
-            short = -(-count // self.block_size) - self.counts().free
-            if short > 0 and count <= self.frames * self.block_size:  # else it is refused in any case
-                self._mover.write_in_time(name, 0, demote=short)
+    def _make_clean(self, name: str, tokens: Any) -> None:
+        """What this request will evict goes down before it, to the tier below the device."""
+        count = _length(tokens)
+        short = -(-count // self.block_size) - self.counts().free
+        if short > 0 and count <= self.frames * self.block_size:  # else it is refused in any case
+            self._mover.write_in_time(name, 0, demote=short)
 
 
 def _length(tokens: Any) -> int:

@@ -35,7 +35,7 @@ def restore(node: Node, number: int, lane: Lane, tier: DiskTier, wall: Callable[
     nobodys: list[int] = []
     for frame, record in found:
         try:
-            name = _put_back(node, number, frame, record, people, blocks, wall)
+            name = _put_back(node, number, lane, frame, record, people, blocks, wall)
         except TenureError as error:
             _LOG.warning("tier %s: frame %d cannot be restored: %s", lane.name, frame, error)
             name = None
@@ -70,12 +70,19 @@ def _people(tier: DiskTier) -> dict[bytes, Identity]:
 
 
 def _put_back(
-    node: Node, number: int, frame: int, record: Record, people: dict[bytes, Identity], blocks: Blocks, wall: Callable[[], float]
+    node: Node,
+    number: int,
+    lane: Lane,
+    frame: int,
+    record: Record,
+    people: dict[bytes, Identity],
+    blocks: Blocks,
+    wall: Callable[[], float],
 ) -> BlockName | None:
     who = people.get(record.namespace)
     first = record.parent == NO_PARENT
     above, depth = (None, 0) if first else blocks.get((record.namespace, record.parent), (None, -1))
-    if who is None or depth != record.depth or not node._tiers_for(who) >> number & 1:
+    if who is None or depth != record.depth or not node.levels[lane.name].may_hold(who):
         return None
     if who.link(b"" if first else record.parent, record.extra, record.tokens) != record.digest:
         return None

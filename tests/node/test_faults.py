@@ -225,15 +225,21 @@ def test_a_lower_tier_that_is_full_refuses_and_counts() -> None:
     kv.check()
 
 
-def test_a_request_waits_for_the_copies_that_hold_its_frames() -> None:
-    tier = Moody()
-    kv = node(8, Level(tier))
-    serve(kv, prompt(0, 8))
+def hanging_write(kv: Node, tier: Moody) -> threading.Thread:
+    """Begins to write down what is due, into a tier that hangs until its gate is opened."""
     tier.gate.clear()
     tier.asked.clear()
     writer = threading.Thread(target=kv.flush)
     writer.start()
     assert tier.asked.wait(10)
+    return writer
+
+
+def test_a_request_waits_for_the_copies_that_hold_its_frames() -> None:
+    tier = Moody()
+    kv = node(8, Level(tier))
+    serve(kv, prompt(0, 8))
+    writer = hanging_write(kv, tier)
     assert kv.counts().cached == 8
     with pytest.raises(CapacityError):
         super(Node, kv)._patiently(lambda: kv._core.admit(0, prompt(1, 8), 0.0, None, False))
@@ -262,11 +268,7 @@ def test_a_request_that_can_never_fit_is_refused_at_once() -> None:
     tier = Moody()
     kv = node(8, Level(tier))
     serve(kv, prompt(0, 4))
-    tier.gate.clear()
-    tier.asked.clear()
-    writer = threading.Thread(target=kv.flush)
-    writer.start()
-    assert tier.asked.wait(10)
+    writer = hanging_write(kv, tier)
     held = kv._core.held_by_copies()
     assert held == 4
     paused: list[float] = []
