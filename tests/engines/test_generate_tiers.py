@@ -39,15 +39,17 @@ def build(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             monkeypatch.setattr(DeviceArena, "views", lambda self, frames: None)
         codec = {"codec": "zstd"} if "packed" in tiers else {}
         small = 40 * 4096  # frames for a part of what is on disk
+        asked: dict[str, Any] = {}
+        if not tiers.startswith("disk"):
+            asked |= {"host_bytes": small if "disk" in tiers else 4 * ROOM, "host": codec}
+        if "disk" in tiers:
+            on_disk = codec | {"deadline": None if "at once" in tiers else 60}
+            asked |= {"disk": tmp_path / "store", "disk_bytes": 8 * ROOM, "on_disk": on_disk}
         kv = node_for(
             tiny if model is None else model,
+            **asked,
             device_bytes=ROOM,
-            host_bytes=0 if tiers.startswith("disk") else small if "disk" in tiers else 4 * ROOM,
-            disk=tmp_path / "store" if "disk" in tiers else None,
-            disk_bytes=8 * ROOM,
             block_size=SIZE,
-            host=codec,
-            on_disk=codec | {"deadline": None if "at once" in tiers else 60},
             background=False,
             clock=lambda: 0.0,
         )

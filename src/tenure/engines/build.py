@@ -51,7 +51,7 @@ def node_for(
     if frames < 1:
         raise ConfigError(f"device_bytes is {device_bytes}: one block of {block_size} tokens has {value} bytes", needed=value)
     arena = DeviceArena(frames, layout, block_size, dtype=dtype, device=model.device)
-    if (host is not None and not host_bytes) or ((on_disk is not None or disk_bytes) and disk is None):
+    if (host and not host_bytes) or ((on_disk or disk_bytes) and disk is None):
         raise ConfigError("settings for a tier that is not there: host needs host_bytes, on_disk and disk_bytes need disk")
     if disk is not None and not disk_bytes:
         raise ConfigError(f"disk_bytes is {disk_bytes}: how much may the store {disk} take?")
