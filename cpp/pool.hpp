@@ -70,6 +70,14 @@ class Pool {
   u32 restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 tier, u32 frame, double expires,
               double now);
   void restored(u32 tier) { store.tier(tier).settle(); }
+  struct Reach {
+    u32 full, nearer, here;
+  };
+  struct Seen {
+    u32 at, block, generation, frame;
+  };
+  Reach reach(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, double now);
+  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 upto, double now);
 
   // -- retention (retention.hpp)
   u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,
@@ -312,6 +320,7 @@ class Pool {
   void announce(Sequence& seq, u32 id);
   void conclude(Sequence& seq, u32 from, bool offered);
   bool room_in(u32 k, u32 tenant);
+  u32 appear(u32 root, u32 parent, const u32* tokens, u32 key, u32 k, u32 frame, double expires);
   u32 open_run(u32 above);
   void close_run(u32 run);
   bool order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders);

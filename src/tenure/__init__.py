@@ -26,7 +26,7 @@ from tenure.lower import LowerTier
 from tenure.manager import BlockManager
 from tenure.retention import PrefillCost, PriorityRange, Quota, Retention
 from tenure.sequence import Appended, Copy, Match, Rewrite, Sequence
-from tenure.transfers import BlockName, Content, Load, Write
+from tenure.transfers import BlockName, Content, Discovered, Load, Reach, Write
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ __all__ = [
     "Copy",
     "Counts",
     "Event",
+    "Discovered",
     "ForeignHandleError",
     "Identity",
     "IdentityError",
@@ -57,6 +58,7 @@ __all__ = [
     "PriorityRange",
     "Quota",
     "QuotaError",
+    "Reach",
     "Reason",
     "RecordError",
     "ReentrancyError",
