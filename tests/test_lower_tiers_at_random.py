@@ -107,7 +107,7 @@ class Machine:
             assert here or holder is None or holder.handle != load.name, "a load without its bytes"
             self.bytes["device"][load.target] = key if here else ("nothing",)
             if not here or (fails and self.random.random() < 0.5):
-                if self.random.random() < 0.5:
+                if load.tier != "device" and self.random.random() < 0.5:
                     self.kv.lose(load.tier, load.name)
                     self.kv.check()
                 break
