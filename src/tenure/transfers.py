@@ -126,7 +126,7 @@ class Transfers:
         extra_keys: Mapping[int, bytes] | None = None,
         max_hit: int | None = None,
     ) -> Reach:
-        """How far the full blocks of a prompt are in a tier, and in the others; touches nothing. Raises TokenError, ConfigError."""
+        """How far the full blocks of a prompt are in a tier, and in others; touches nothing. Raises TokenError, ConfigError."""
         request = self._asked(extra_keys, max_hit)
         space, tokens = self._enter(who, tokens)
         return Reach(*self._core.reach(space, tokens, self._tier(tier), self._clock(), request))
