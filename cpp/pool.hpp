@@ -62,6 +62,7 @@ class Pool {
   std::vector<Order> take_writes(u32 tier, u32 most, u32 demote, double now);
   void let_go(u32 transfer, double now);
   bool finish_write(u32 transfer, bool done, double now);
+  u32 offer(u64 handle, u32 tier, double now);
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
   u64 finish_loads(u64 handle, u32 loaded, double now);

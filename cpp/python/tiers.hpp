@@ -33,6 +33,11 @@ inline void bind_tiers(PoolClass& pool) {
       .def("let_go", [](PyPool& p, u32 transfer, double now) { locked(p, [&] { p.let_go(transfer, now); }); })
       .def("finish_write", [](PyPool& p, u32 transfer, bool done,
                               double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
+      .def("offer",
+           [](PyPool& p, u64 handle, u32 tier, double now) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.offer(handle, tier, now); });
+           })
       .def("held_by_copies", [](PyPool& p) { return locked(p, [&] { return p.held_by_copies(); }); })
       .def("waiting",
            [](PyPool& p, u32 tier) {

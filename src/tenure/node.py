@@ -77,7 +77,7 @@ class Node(BlockManager):
         self._wall = wall
         self._lanes = {name: self._lane(level) for name, level in self.levels.items()}
         self._mover = Mover(self, device, self._lanes)
-        self._shared = self._in_common(poll, trust)
+        self.shared = self._in_common(poll, trust)
         take_over(self)
         try:
             for number, lane in enumerate(self._lanes.values(), 1):
@@ -93,15 +93,17 @@ class Node(BlockManager):
             threading.Thread(target=self._write_down, args=(name,), name=f"tenure-to-{name}", daemon=True)
             for name in (self._lanes if background else ())
         ]
-        if background and self._shared is not None:
-            self._threads.append(threading.Thread(target=self._keep_up, args=(self._shared,), name="tenure-epochs", daemon=True))
+        if background and self.shared is not None:
+            self._threads.append(threading.Thread(target=self._keep_up, args=(self.shared,), name="tenure-epochs", daemon=True))
         for thread in self._threads:
             thread.start()
 
     def sequence(self, tokens: Any, who: Identity, **asked: Any) -> Sequence:
         """As BlockManager.sequence; every token of `hit_tokens` has its KV on the device when it returns. What a lower tier has
         and does not give back in time is computed again, and no error."""
-        return self._admit(tokens, self._now(tokens, who, asked.get("extra_keys"), asked.get("max_hit")), **asked)
+        seq = self._admit(tokens, self._now(tokens, who, asked.get("extra_keys"), asked.get("max_hit")), **asked)
+        seq.who = who
+        return seq
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
         """As BlockManager.match."""
@@ -116,8 +118,8 @@ class Node(BlockManager):
         where the pool cannot be asked). One field of tenure.cluster.epochs.FAMILIES reaches whatever has that value anywhere;
         other fields reach the namespaces that this node knows."""
         count = self._forget(fields)
-        if self._shared is not None:
-            count = max(count, self._shared.invalidate(fields))
+        if self.shared is not None:
+            count = max(count, self.shared.invalidate(fields))
         self._settle()
         return count
 
@@ -140,7 +142,12 @@ class Node(BlockManager):
 
     def refresh(self) -> bool:
         """Reads the epochs of what was asked for lately from the pool, now; False when it does not answer."""
-        return self._shared is None or self._shared.epochs.refresh()
+        return self.shared is None or self.shared.epochs.refresh()
+
+    def write_some(self, tier: str, most: int, until: float) -> int:
+        """Writes down about `most` of what waits for a tier, now, unless that takes until after `until` (time.monotonic); returns
+        how many copies there were, 0 when it took too long."""
+        return self._mover.write_in_time(tier, most, patience=max(0.0, until - time.monotonic()))
 
     def lane_stats(self, tier: str) -> LaneStats:
         """How a lower tier's medium does. Raises ConfigError for a tier that is not there."""
@@ -189,7 +196,7 @@ class Node(BlockManager):
         self, tokens: Any, who: Identity, extra_keys: Mapping[int, bytes] | None = None, max_hit: int | None = None
     ) -> Identity:
         """The identity to ask the manager with: that of the present epochs, where nodes share them."""
-        return who if self._shared is None else self._shared.find(tokens, who, extra_keys, max_hit)
+        return who if self.shared is None else self.shared.find(tokens, who, extra_keys, max_hit)
 
     def _forget(self, fields: Mapping[str, Any]) -> int:
         """Nobody hits these any more, in any tier; `_settle` makes it last."""

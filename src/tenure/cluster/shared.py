@@ -26,13 +26,14 @@ _ROUNDS = 3
 
 
 class Shared:
-    """trust: see Epochs."""
+    """trust: see Epochs. `pool`, `tier`: the pool, and its tier's name."""
 
     def __init__(self, node: Node, lane: Lane, tier: PoolTier, clock: Callable[[], float], trust: float) -> None:
         self._node = node
         self._lane = lane
-        self._tier = tier
+        self.pool = tier
         self._clock = clock
+        self.tier = lane.name
         self.epochs = Epochs(tier, clock, trust, lambda old: node._forget({"epoch": old.epoch}))
 
     def invalidate(self, fields: Mapping[str, Any]) -> int:
@@ -46,7 +47,7 @@ class Shared:
         else:
             names = [family("namespace", who.namespace) for who in matching]
         at = self._clock()
-        values = self._in_time(lambda: self._tier.bump(names), even_when_open=True) if names else []
+        values = self._in_time(lambda: self.pool.bump(names), even_when_open=True) if names else []
         if values is None:
             _LOG.warning("the pool %s could not be told of a new epoch; it is told as soon as it answers", self._lane.name)
             self.epochs.raise_here(names)
@@ -69,6 +70,11 @@ class Shared:
                 return now
         return self.epochs.of(who)
 
+    def keep(self, digests: list[bytes], ttl: float) -> int:
+        """How many leading blocks of a chain the pool has, and will have for `ttl` seconds if it has room."""
+        there = self._in_time(lambda: self.pool.extend(digests, ttl)) or []
+        return next((i for i, found in enumerate(there) if not found), len(there))
+
     def _look(
         self,
         tokens: Any,
@@ -86,7 +92,7 @@ class Shared:
         size = self._node.block_size
         digests = list(now.digest_chain(tokens[: full * size], size, extra_keys))
         at = self._clock()
-        look = self._in_time(lambda: self._tier.look(digests[first:], families))
+        look = self._in_time(lambda: self.pool.look(digests[first:], families))
         if look is None:
             return False
         if not self.epochs.saw(families, look.values, at):
@@ -109,13 +115,13 @@ class Shared:
             return
         size, name = self._node.block_size, self._lane.name
         upto = first + len(heads)
-        self._tier.learn(digests[first:upto], heads)
+        self.pool.learn(digests[first:upto], heads)
         for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, extra_keys=_upto(extra_keys, upto)):
             parent = digests[at - 1] if at else NO_PARENT
             ids = tokens[at * size : (at + 1) * size].astype("<u4").tobytes()
-            record = Record(who.namespace, digests[at], parent, at, ids, self._tier.layout, (extra_keys or {}).get(at, b""))
+            record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, (extra_keys or {}).get(at, b""))
             self._lane.names.digests[block] = digests[at]
-            self._tier.know(frame, record, heads[at - first])
+            self.pool.know(frame, record, heads[at - first])
 
     def _in_time(self, job: Callable[[], Any], *, even_when_open: bool = False) -> Any:
         """The pool's answer; None when there is none, or none in time. even_when_open: ask also where it has just failed."""
