@@ -39,6 +39,8 @@ _MARGIN = 32
 """Blocks that are kept ready to be evicted, above a tier that is written to at eviction."""
 _AT_THE_END = 5.0
 """Seconds that closing waits for a batch, and for a thread in one, of a tier that may hang."""
+_CALLERS = 4
+"""Requests that may ask a pool at once."""
 _PATIENCE = 1.0
 """Seconds that a request without room waits for copies under way to end."""
 T = TypeVar("T")
@@ -250,9 +252,11 @@ class Node(BlockManager):
             return math.inf if math.isinf(when) else self._wall() + (when - self._clock())
 
         lasting = level.tier if isinstance(level.tier, DiskTier) else None
-        names = Names(level.tier.layout, lasting, self.content, wall, shared=isinstance(level.tier, PoolTier))
+        shared = isinstance(level.tier, PoolTier)
+        names = Names(level.tier.layout, lasting, self.content, wall, shared=shared)
         breaker = Breaker(self._clock, level.failures)
-        return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back")
+        callers = _CALLERS if shared else 1
+        return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back", callers=callers)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         ended = self._mover.batches
