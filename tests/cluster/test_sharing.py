@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenure import ConfigError, Identity, IdentityError
-from tenure.node import Level
+from tenure.node import Level, Node
 from tests.cluster.making import SIZE, WHO, Clock, node, serve, with_host
 from tests.cluster.memory import MemoryPool, Server
-from tests.node.making import LAYOUT, WrongBytesError, prompt
+from tests.node.making import LAYOUT, WrongBytesError, disk, prompt
 
 LONG = prompt(0, 6)
 
@@ -380,3 +381,25 @@ def test_nodes_that_trust_for_too_long_are_found_out() -> None:
         return False
 
     assert any(found_out(seed) for seed in range(12))
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_store_on_disk_is_warm_after_a_restart_unless_its_epoch_is_over(raised: bool, tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+
+    def start() -> Node:
+        return node(server, clock, 16, Level(disk(tmp_path / "store"), deadline=30))
+
+    with start() as kv:
+        serve(kv, LONG)
+        kv.flush()
+    server.heads.clear()
+    if raised:
+        with node(server, clock) as other:
+            other.invalidate(weights="w1")
+    with start() as kv:
+        assert serve(kv, LONG, label="new" if raised else "") == (0 if raised else len(LONG))
+        assert (kv.tier_stats("disk").loaded > 0) is not raised
+    server.down = True
+    with start() as kv:
+        assert serve(kv, LONG, label="newer") == 0  # it cannot be asked, and nothing is proven
