@@ -37,9 +37,9 @@ def trouble(reply: Refused) -> TierError:
 
 def value(reply: Reply) -> int | None:
     """A family's value; None for anything that is none."""
-    if isinstance(reply, int):
-        return reply
-    return int(reply) if isinstance(reply, bytes) and reply.isdigit() and len(reply) < 16 else None
+    if isinstance(reply, bytes) and reply.isdigit() and len(reply) <= len(str(_MOST_VALUE)):
+        reply = int(reply)
+    return reply if isinstance(reply, int) and reply <= _MOST_VALUE else None
 
 
 class ValkeyEntries(PoolTier):

@@ -80,7 +80,8 @@ local now = time[1] * 1000000 + time[2]
 local values = {}
 local function value(key)
   local stands = redis.call('GET', key)
-  return stands and string.match(stands, '^%d+$') and #stands < 16 and tonumber(stands) or nil
+  local number = stands and string.match(stands, '^%d+$') and tonumber(stands)
+  return number and number < 2 ^ 53 - 1 and number or nil
 end
 local function set(i, wanted)
   redis.call('SET', KEYS[i], string.format('%.0f', wanted))
