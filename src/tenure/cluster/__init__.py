@@ -1,0 +1,1 @@
+"""What several nodes know of each other."""
