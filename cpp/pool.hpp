@@ -116,7 +116,7 @@ class Pool {
   std::vector<Lease> leases;
   u32 pinned = 0;
   u64 refused_leases = 0;
-  u64 hidden = 0;  // how often blocks became unhittable without an event of their own
+  u64 hidden = 0;                         // how often blocks became unhittable without an event of their own
   std::array<u8, MOST_TIERS> policies{};  // by tier: index into POLICIES, or CUSTOM_POLICY
   std::array<Moved, MOST_TIERS> moved{};
 

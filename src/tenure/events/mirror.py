@@ -105,9 +105,9 @@ class Mirror:
         self._since, self._hidden = now.events, now.hidden
         for name in [name for name in self._tiers if name not in now.tiers]:
             self._forget(name, changed)
-        touched = [name for name, tiers in now.tiers.items() if self._tiers.get(name) != tiers]
+        changed |= dict.fromkeys(self._said)
         self._tiers = now.tiers
-        return touched
+        return list(now.tiers)
 
     def _follow(self, events: list[Event], changed: dict[bytes, None]) -> Iterable[BlockName]:
         touched: dict[BlockName, None] = {}
