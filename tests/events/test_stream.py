@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
-from events.making import MEDIA, PATIENCE, Machine, Replica, truth, until
 from helpers import prompt, put
 
+from events.making import MEDIA, PATIENCE, Machine, Replica, truth, until
 from tenure import BlockManager, ConfigError, Identity, TenureError
 from tenure.events import AllBlocksCleared, Batch, Publisher, Subscriber, decode, encode
 from tenure.events.asking import Message

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import zmq
 
-from tenure.errors import EventError
+from tenure.errors import ConfigError, EventError
 from tenure.events.wire import Batch, decode
 
-__all__ = ["END", "Message", "NoAnswerError", "ask", "batch_of", "connect", "origin"]
+__all__ = ["END", "Message", "NoAnswerError", "ask", "batch_of", "connected", "opened", "origin"]
 
 END = -1
 """The sequence number that ends an answer."""
@@ -28,23 +28,33 @@ class NoAnswerError(Exception):
     """Nothing came in time, or not what was asked for."""
 
 
-def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, hwm: int) -> zmq.Socket[bytes]:
-    """A socket of this kind; it never waits for its peer when it is closed."""
+def opened(kind: int, hwm: int) -> zmq.Socket[bytes]:
+    """A socket of this kind; it does not wait for its peer when it is closed. All are of the process's one context, which is
+    never ended: that would wait for every socket of everybody."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     socket = context.socket(kind)
     socket.set_hwm(hwm)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(address)
     return socket
 
 
-def ask(
-    context: zmq.Context[zmq.Socket[bytes]], address: str, request: bytes, *, patience: float, hwm: int
-) -> tuple[list[Message], Message]:
+def connected(kind: int, address: str, hwm: int) -> zmq.Socket[bytes]:
+    """A socket to this address. Raises ConfigError for what is none."""
+    socket = opened(kind, hwm)
+    try:
+        socket.connect(address)
+    except (zmq.ZMQError, TypeError) as error:
+        socket.close()
+        raise ConfigError(f"there is no way to {address!r}: {error}") from None
+    return socket
+
+
+def ask(address: str, request: bytes, *, patience: float, hwm: int) -> tuple[list[Message], Message]:
     """The messages that answer a request, and the one that ends them. A socket of its own for each request: an answer that comes
     late is nobody's. Raises NoAnswerError after `patience` seconds, or for frames that are no answer."""
     until = time.monotonic() + patience
     answers: list[Message] = []
-    with connect(context, zmq.DEALER, address, hwm) as socket:
+    with connected(zmq.DEALER, address, hwm) as socket:
         socket.send_multipart((b"", request))
         while True:
             left = until - time.monotonic()

@@ -45,6 +45,7 @@ class Mirror:
         self._digests: dict[BlockName, bytes] = {}
         self._lives: dict[bytes, tuple[BlockName, ...]] = {}  # usually one; more where a namespace was invalidated and came back
         self._said: dict[bytes, int] = {}  # what the events until now tell: a bit for each medium
+        self._doubted: set[bytes] = set()  # told of, but left out of a snapshot: told again if another life of it is there
         self.overruns = 0
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class Mirror:
     def step(self) -> list[KVEvent]:
         """What has changed since the last step, net: what came, parents first, then what went."""
         contents: dict[BlockName, Content] = {}
-        changed: dict[bytes, None] = {}
+        changed: dict[bytes, None] = dict.fromkeys(self._doubted)
         for name in self._look(changed):
             digest = self._digests.get(name) or self._learn(name, contents)
             if digest is not None:
@@ -69,13 +70,14 @@ class Mirror:
         for digest in changed:
             before, now = self._said.get(digest, 0), self._held(digest)
             said[digest] = now
-            if now & ~before:
-                stored.append((digest, now & ~before))
+            if new := now if digest in self._doubted else now & ~before:
+                stored.append((digest, new))
             if before & ~now:
                 removed.append((digest, before & ~now))
         came, untold = self._stored(stored, contents)
         for digest in untold:  # gone by now: the log will say so
             said[digest] = self._said.get(digest, 0) & said[digest]
+        self._doubted = set(untold)
         went = self._removed(removed)
         for digest, now in said.items():
             if now:
@@ -85,8 +87,11 @@ class Mirror:
         return [AllBlocksCleared()] if removed and not self._said else [*came, *went]
 
     def snapshot(self) -> list[KVEvent]:
-        """All that has been told and is still there, parents first. What is gone by now is left out: the next step says so."""
-        return self._stored(list(self._said.items()), {})[0]
+        """All that has been told and is still there, parents first. What is gone by now is left out, and whoever has this and all
+        later steps has the truth: the next step removes it, or tells of it again where it has come back."""
+        events, untold = self._stored(list(self._said.items()), {})
+        self._doubted.update(untold)
+        return events
 
     # -- inside
 

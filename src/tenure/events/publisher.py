@@ -16,7 +16,7 @@ import zmq
 
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError, TenureError
-from tenure.events.asking import END
+from tenure.events.asking import END, opened
 from tenure.events.mirror import Mirror
 from tenure.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, encode
 from tenure.manager import BlockManager
@@ -32,6 +32,8 @@ _REQUESTS = 8
 _WAIT = 5.0
 """Seconds that closing waits for the thread."""
 
+_ANSWER = 10_000
+"""Messages that wait for whoever asked for them, at least: more than a snapshot of ten million blocks has."""
 _LINGER = 200
 """Milliseconds that the last messages have to get out."""
 
@@ -79,13 +81,13 @@ class Publisher:
         self.node = node
         self.boot = secrets.token_hex(8)
         self._topic = "@".join((topic, node, self.boot)).encode()
-        self._context = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
         try:
             self._live, self.endpoint = self._bind(zmq.PUB, endpoint, hwm)
             self._replay, self.replay = self._offer(replay)
             self._snapshot, self.snapshot = self._offer(snapshot)
-        except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
+        except (zmq.ZMQError, TypeError) as error:
+            self._end()
             raise ConfigError(f"an address of the publisher cannot be bound: {error}") from None
         self.seq = -1
         """The number of the last batch."""
@@ -127,16 +129,15 @@ class Publisher:
     # -- inside
 
     def _bind(self, kind: int, address: str, hwm: int) -> tuple[zmq.Socket[bytes], str]:
-        socket = self._context.socket(kind)
-        socket.set_hwm(hwm)
-        socket.setsockopt(zmq.LINGER, 0)
+        socket = opened(kind, hwm)
+        self._sockets.append(socket)
         socket.bind(address)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _offer(self, address: str | None) -> tuple[zmq.Socket[bytes] | None, str | None]:
         if address is None:
             return None, None
-        return self._bind(zmq.ROUTER, address, self._kept.maxlen or 1)
+        return self._bind(zmq.ROUTER, address, max(self._kept.maxlen or 0, _ANSWER) + 1)
 
     def _run(self) -> None:
         try:
@@ -155,7 +156,11 @@ class Publisher:
             self._closing.set()
             with self._asked:
                 self._asked.notify_all()
-            self._context.destroy(linger=_LINGER)
+            self._end()
+
+    def _end(self) -> None:
+        for socket in self._sockets:
+            socket.close(linger=_LINGER)
 
     def _step(self) -> None:
         asked = self._flushes[0]

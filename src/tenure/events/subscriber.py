@@ -13,8 +13,8 @@ import msgspec
 import zmq
 
 from tenure.checks import integer, positive
-from tenure.errors import ConfigError, EventError
-from tenure.events.asking import Message, NoAnswerError, ask, batch_of, connect, origin
+from tenure.errors import EventError
+from tenure.events.asking import Message, NoAnswerError, ask, batch_of, connected, origin
 from tenure.events.wire import AllBlocksCleared, Batch
 
 __all__ = ["Subscriber", "SubscriberStats"]
@@ -72,15 +72,10 @@ class Subscriber:
         self._past: deque[str] = deque(maxlen=_PAST)
         self._whole = replay is None and snapshot is None  # False: something was missed, and nothing counts until it is there
         self._not_before: float | None = None
-        self._context = zmq.Context()
-        try:
-            self._live = connect(self._context, zmq.SUB, endpoint, hwm)
-            self._live.setsockopt_string(zmq.SUBSCRIBE, topic)
-            for address in filter(None, (replay, snapshot)):
-                connect(self._context, zmq.DEALER, address, hwm).close()
-        except (zmq.ZMQError, TypeError) as error:
-            self._context.destroy(linger=0)
-            raise ConfigError(f"the subscriber cannot connect: {error}") from None
+        for address in filter(None, (replay, snapshot)):
+            connected(zmq.DEALER, address, hwm).close()
+        self._live = connected(zmq.SUB, endpoint, hwm)
+        self._live.setsockopt_string(zmq.SUBSCRIBE, topic)
 
     def receive(self, timeout: float = 0.0) -> list[Batch]:
         """What is new, in order; waits up to `timeout` seconds for something. AllBlocksCleared at the start of a batch says that
@@ -100,7 +95,7 @@ class Subscriber:
 
     def close(self) -> None:
         """May be called again."""
-        self._context.destroy(linger=0)
+        self._live.close()
 
     def __enter__(self) -> Subscriber:
         return self
@@ -173,7 +168,7 @@ class Subscriber:
         if self._replay is None:
             return []
         try:
-            answers, _ = ask(self._context, self._replay, start.to_bytes(8, "big"), patience=self._patience, hwm=self._hwm)
+            answers, _ = ask(self._replay, start.to_bytes(8, "big"), patience=self._patience, hwm=self._hwm)
             batches = [batch_of(message, self.node) for message in answers]
         except (NoAnswerError, EventError):
             return []
@@ -183,7 +178,7 @@ class Subscriber:
     def _start_over(self, given: list[Batch]) -> bool:
         """A snapshot, whole or not at all."""
         try:
-            parts, end = ask(self._context, self._snapshot or "", b"", patience=self._patience, hwm=self._hwm)
+            parts, end = ask(self._snapshot or "", b"", patience=self._patience, hwm=self._hwm)
             seq, count = msgspec.msgpack.decode(end.payload, type=tuple[int, int])
             batches = [batch_of(part, self.node) for part in parts]
         except (NoAnswerError, EventError, msgspec.MsgspecError):
