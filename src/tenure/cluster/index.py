@@ -211,7 +211,7 @@ def _places(source: _Source, event: BlockStored) -> list[bytes | None]:
     known: list[bytes | None] = [source.named.get(name) for name in event.block_hashes]
     size, count = event.block_size, len(event.block_hashes)
     parent = b"" if event.parent_block_hash is None else source.named.get(event.parent_block_hash)
-    if parent is None or size != source.block_size or len(event.token_ids) != size * count:
+    if parent is None or not size or size != source.block_size or len(event.token_ids) != size * count:
         return known
     try:
         plain = array("I", event.token_ids)
