@@ -10,7 +10,7 @@ import zmq
 from tenure.errors import ConfigError, EventError
 from tenure.events.wire import Batch, decode
 
-__all__ = ["END", "Message", "NoAnswerError", "ask", "batch_of", "connected", "opened", "origin"]
+__all__ = ["END", "Message", "NoAnswerError", "ask", "batch_of", "connected", "origin"]
 
 END = -1
 """The sequence number that ends an answer."""
@@ -28,19 +28,13 @@ class NoAnswerError(Exception):
     """Nothing came in time, or not what was asked for."""
 
 
-def opened(kind: int, hwm: int) -> zmq.Socket[bytes]:
-    """A socket of this kind; it does not wait for its peer when it is closed. All are of the process's one context, which is
-    never ended: that would wait for every socket of everybody."""
+def connected(kind: int, address: str, hwm: int) -> zmq.Socket[bytes]:
+    """A socket to this address. All are of the process's one context, which is never ended: that would wait for those that were
+    dropped unclosed. Raises ConfigError for what is no address."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     socket = context.socket(kind)
     socket.set_hwm(hwm)
     socket.setsockopt(zmq.LINGER, 0)
-    return socket
-
-
-def connected(kind: int, address: str, hwm: int) -> zmq.Socket[bytes]:
-    """A socket to this address. Raises ConfigError for what is none."""
-    socket = opened(kind, hwm)
     try:
         socket.connect(address)
     except (zmq.ZMQError, TypeError) as error:

@@ -16,7 +16,7 @@ import zmq
 
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError, TenureError
-from tenure.events.asking import END, opened
+from tenure.events.asking import END
 from tenure.events.mirror import Mirror
 from tenure.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, encode
 from tenure.manager import BlockManager
@@ -81,13 +81,13 @@ class Publisher:
         self.node = node
         self.boot = secrets.token_hex(8)
         self._topic = "@".join((topic, node, self.boot)).encode()
-        self._sockets: list[zmq.Socket[bytes]] = []
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()  # its own: once it has ended, the addresses are free
         try:
             self._live, self.endpoint = self._bind(zmq.PUB, endpoint, hwm)
             self._replay, self.replay = self._offer(replay)
             self._snapshot, self.snapshot = self._offer(snapshot)
         except (zmq.ZMQError, TypeError) as error:
-            self._end()
+            self._context.destroy(linger=0)
             raise ConfigError(f"an address of the publisher cannot be bound: {error}") from None
         self.seq = -1
         """The number of the last batch."""
@@ -129,8 +129,8 @@ class Publisher:
     # -- inside
 
     def _bind(self, kind: int, address: str, hwm: int) -> tuple[zmq.Socket[bytes], str]:
-        socket = opened(kind, hwm)
-        self._sockets.append(socket)
+        socket = self._context.socket(kind)
+        socket.set_hwm(hwm)
         socket.bind(address)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -156,11 +156,7 @@ class Publisher:
             self._closing.set()
             with self._asked:
                 self._asked.notify_all()
-            self._end()
-
-    def _end(self) -> None:
-        for socket in self._sockets:
-            socket.close(linger=_LINGER)
+            self._context.destroy(linger=_LINGER)
 
     def _step(self) -> None:
         asked = self._flushes[0]
