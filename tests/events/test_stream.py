@@ -74,6 +74,26 @@ def test_a_live_subscriber_and_a_late_one(opened: Open) -> None:
     late.sub.close()
 
 
+def test_a_node_tells_of_its_tiers(opened: Open) -> None:
+    for package in ("xxhash", "zstandard", "ml_dtypes"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'tenure[tiers]'")
+    from node.making import host, node, serve
+
+    from tenure.node import Level
+
+    with node(4, Level(host(16))) as kv:
+        pub = opened(kv)
+        reader = Reader(pub)
+        for name in range(6):
+            serve(kv, prompt(name, name + 10))
+            kv.flush()
+        reader.catch_up(pub)
+        assert reader.replica.held == truth(kv, (4, 16))
+        assert {"GPU", "CPU"} in reader.replica.held.values()
+        reader.sub.close()
+        pub.close()
+
+
 def test_the_numbers_of_a_boot_start_at_zero(opened: Open) -> None:
     kv = BlockManager(8, 4)
     pub = opened(kv)
