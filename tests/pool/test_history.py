@@ -36,7 +36,7 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_no_other(tmp_path: Path) -
         file.write_bytes(whole[:length])
         assert len(read(tmp_path)) == whole[:length].count(b"\n")
     file.write_bytes(whole.replace(b"life", b"death"))
-    with pytest.raises(ValueError, match="a-1.jsonl:1 is no record"):
+    with pytest.raises(ValueError, match=r"a-1\.jsonl:1 is no record"):
         read(tmp_path)
 
 
