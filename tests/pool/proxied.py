@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.pool.proxy import PASS, Proxy, Way
+from tests.pool.proxies import PASS, Proxy, Way
 from tests.pool.servers import Cluster, Server, _join, free_port, needed, until
 
 

@@ -14,7 +14,7 @@ from tests.pool import fake
 from tests.pool.checker import Finding, Rules, check, summary
 from tests.pool.history import read
 from tests.pool.nemesis import Harm, Target
-from tests.pool.proxy import CUT, DROP, NO_ANSWERS, PASS, Proxy, Way, delayed
+from tests.pool.proxies import CUT, DROP, NO_ANSWERS, PASS, Proxy, Way, delayed
 from tests.pool.run import Plan, run
 from tests.pool.worker import Settings
 

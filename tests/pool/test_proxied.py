@@ -12,7 +12,7 @@ import pytest
 from tests.pool.history import Fault
 from tests.pool.nemesis import Nemesis, schedule
 from tests.pool.proxied import Behind, ProxiedCluster, proxied_cluster
-from tests.pool.proxy import CUT, DROP, NO_ANSWERS, PASS
+from tests.pool.proxies import CUT, DROP, NO_ANSWERS, PASS
 from tests.pool.servers import ReplyError, Server, _receive, _send, command, until
 from tests.pool.world import ClusterWorld
 

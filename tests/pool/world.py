@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tests.pool.nemesis import Harm, Target
 from tests.pool.proxied import Behind, ProxiedCluster
-from tests.pool.proxy import CUT, DROP, NO_ANSWERS, PASS, Way, delayed
+from tests.pool.proxies import CUT, DROP, NO_ANSWERS, PASS, Way, delayed
 from tests.pool.servers import ReplyError, until
 
 WAYS: Mapping[str, Way] = {"cut": CUT, "drop": DROP, "no answers": NO_ANSWERS, "delay": delayed(0.02)}

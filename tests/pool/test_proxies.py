@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pool.proxy import CUT, DROP, NO_ANSWERS, NO_QUESTIONS, PASS, Proxy, delayed
+from tests.pool.proxies import CUT, DROP, NO_ANSWERS, NO_QUESTIONS, PASS, Proxy, delayed
 
 SOON = 10.0
 """Seconds within which what is due arrives, on the slowest machine."""
