@@ -34,6 +34,8 @@ KINDS = {
     "signature": "the record is unsigned or wrongly signed",
     "namespace": "the block's namespace is not known to the store, or was dropped",
     "codec": "the block cannot be encoded, or its payload not decoded",
+    "claimed": "another node is writing the block",
+    "late": "the claim had run out, or was another's, or the block had expired, when it was to be committed",
     "full": "the medium has no space left",
     "io": "the medium failed",
     "closed": "the tier is closed",
