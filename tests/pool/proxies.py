@@ -96,7 +96,7 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _begin(self) -> None:
-        self._accepting = self._loop.create_task(self._accept())
+        self._loop.add_reader(self._listening, self._accept)
 
     async def _set(self, way: Way, source: str | None) -> None:
         if source is not None and way == PASS:
@@ -116,22 +116,23 @@ class Proxy:
     def _way(self, source: str) -> Way:
         return self._ways.get(source, self._ways[None])
 
-    async def _accept(self) -> None:
-        while True:
-            client, (source, _) = await self._loop.sock_accept(self._listening)
-            self._made += 1
-            link = _Link(client, source, self._way(source))
-            self._links[self._made] = link
-            task = self._loop.create_task(link.run(self.target))
-            link.task = task
-            task.add_done_callback(lambda _, number=self._made: self._links.pop(number).close())
+    def _accept(self) -> None:
+        try:
+            client, (source, _) = self._listening.accept()
+        except OSError:
+            return  # it has gone already
+        client.setblocking(False)
+        self._made += 1
+        link = self._links[self._made] = _Link(client, source, self._way(source))
+        link.task = self._loop.create_task(link.run(self.target))
+        link.task.add_done_callback(lambda _, number=self._made: self._links.pop(number).close())
 
     async def _end(self) -> None:
-        self._accepting.cancel()
+        self._loop.remove_reader(self._listening)
         tasks = [link.task for link in self._links.values() if link.task is not None]
         for link in list(self._links.values()):
             link.set(CUT)
-        await asyncio.gather(self._accepting, *tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._listening.close()
 
 

@@ -40,12 +40,16 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a run is. seconds: of faults, one after every `every` or so; calm: requests of each phase without faults."""
+    """How long a run is. seconds: of faults, one after every `every` or so, each as long as `lasting` says. bumps: seconds between
+    two of them. calm: requests of each phase without faults. settle: seconds after the faults before what is served counts.
+    nodes_at_once: how many nodes are harmed at a time; kills: they are killed too."""
 
     seconds: float
     every: float = 1.0
+    bumps: float = 1.0
     lasting: tuple[float, float] = (0.5, 3.0)
     calm: int = 300
+    settle: float = 0.0
     nodes_at_once: int = 2
     kills: bool = True
 
@@ -146,8 +150,7 @@ class Bumper:
         self._random.choice(serving).say("bump", family, label)
 
     def target(self, families: Sequence[str]) -> Target:
-        often = 2.0  # next to what lasts
-        bumps = {f"bump {family}": Harm(lambda family=family: self.bump(family), weight=often) for family in families}
+        bumps = {f"bump {family}": Harm(lambda family=family: self.bump(family)) for family in families}
         return Target("epochs", "epochs", bumps)
 
 
@@ -159,20 +162,19 @@ def run(folder: Path, settings: Settings, world: World, plan: Plan) -> None:
     bumper = Bumper(settings, folder, nodes)
     recorder = Recorder(folder / "driver.jsonl")
 
-    def calm(name: str) -> None:
-        """A phase that lasts until every node has served its part."""
+    def calm(name: str, seconds: float = 0.0) -> None:
+        """A phase that lasts so long, and until every node has served its part."""
         start = time.monotonic()
         goal = {node: board[f"served {node}"] + plan.calm // len(nodes) + 1 for node in settings.nodes}
+        time.sleep(seconds)
         while any(board[f"served {node}"] < least for node, least in goal.items()) and time.monotonic() < start + _PATIENCE:
             time.sleep(0.02)
         recorder.write(Phase(name, start, time.monotonic()))
 
-    targets = [
-        *(node.target(plan.nodes_at_once, plan.kills) for node in nodes),
-        bumper.target(settings.families),
-        *world.targets(),
-    ]
-    steps = schedule(settings.seed, plan.seconds, targets, every=plan.every, lasting=plan.lasting)
+    harmed = [*(node.target(plan.nodes_at_once, plan.kills) for node in nodes), *world.targets()]
+    bumped = bumper.target(settings.families)
+    steps = schedule(settings.seed, plan.seconds, harmed, every=plan.every, lasting=plan.lasting)
+    steps += schedule(settings.seed, plan.seconds, [bumped], every=plan.bumps)
     with ExitStack() as ended:
         for node in nodes:
             ended.callback(node.kill)
@@ -180,10 +182,10 @@ def run(folder: Path, settings: Settings, world: World, plan: Plan) -> None:
         calm("warm")
         calm("before")
         start = time.monotonic()
-        Nemesis(targets, recorder.write).run(steps)
+        Nemesis([*harmed, bumped], recorder.write).run(steps)
         recorder.write(Phase("faults", start, time.monotonic()))
         world.healed()
-        calm("settle")
+        calm("settle", plan.settle)
         calm("after")
         for node in nodes:
             node.stop()
