@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +48,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It has ended; `error`: what it raised that it must not raise."""
+    """It has ended; `error`: what it raised that it must not raise, and where."""
 
     node: str
     boot: int
@@ -140,7 +141,9 @@ class Recorder:
             self.write(Done(self.node, self.boot, op, self.clock()))
             raise
         except Exception as error:
-            self.write(Done(self.node, self.boot, op, self.clock(), repr(error)))
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            self.write(Done(self.node, self.boot, op, self.clock(), f"{error!r} in {where}"))
             raise
         self.write(Done(self.node, self.boot, op, self.clock()))
 
