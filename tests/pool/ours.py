@@ -22,12 +22,20 @@ UNASKED = "pool, unasked"
 
 
 class OwnNode:
-    """An Adapter. deadline: seconds that one call to the pool may take. replicas: how many must have a bump that is confirmed."""
+    """An Adapter. deadline: seconds that one call to the pool may take. replicas: how many must have a bump that is confirmed.
+    deaf: what the pool first said of an epoch is all that the node ever hears of it (a control)."""
 
     refusals = (CapacityError,)
 
     def __init__(
-        self, url: str = "", prefix: str = "", replicas: int = 0, poll: float = 0.5, trust: float = 3.0, deadline: float = 0.25
+        self,
+        url: str = "",
+        prefix: str = "",
+        replicas: int = 0,
+        poll: float = 0.5,
+        trust: float = 3.0,
+        deadline: float = 0.25,
+        deaf: bool = False,
     ) -> None:
         levels = [Level(host(96))]
         if url:
@@ -37,6 +45,8 @@ class OwnNode:
         self._bumping = threading.Lock()
         self._lasting: list[bool] = []
         self._listen(replicas)
+        if deaf:
+            self._deafen()
 
     def admit(self, space: Space, tokens: list[int]) -> OwnHeld:
         self._mine.asked = False
@@ -83,6 +93,16 @@ class OwnNode:
 
         shared._in_time = asking  # type: ignore[method-assign]
         shared.pool.bump = bumping  # type: ignore[method-assign]
+
+    def _deafen(self) -> None:
+        shared = self.kv.shared
+        assert shared is not None
+        saw, first = shared.epochs.saw, {}
+
+        def seeing(families: Sequence[bytes], values: Sequence[int | None], at: float) -> bool:
+            return saw(families, [first.setdefault(f, v) if v else v for f, v in zip(families, values, strict=True)], at)
+
+        shared.epochs.saw = seeing  # type: ignore[method-assign]
 
 
 class OwnHeld:

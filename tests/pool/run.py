@@ -40,9 +40,9 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a run is. seconds: of faults, one after every `every` or so, each as long as `lasting` says. bumps: seconds from
-    one to the next. calm: requests of each phase without faults. settle: seconds after the faults before what is served counts.
-    nodes_at_once: how many nodes are harmed at a time; kills: they are killed too."""
+    """How long a run is. seconds: of faults, one after every `every` or so, each as long as `lasting` says. bumps: seconds
+    from one to the next. calm: requests of each phase without faults. settle: seconds after the faults before what is served
+    counts. nodes_at_once: how many nodes are harmed at a time; kills: they are killed too."""
 
     seconds: float
     every: float = 1.0

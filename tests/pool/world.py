@@ -22,7 +22,7 @@ class ClusterWorld:
 
     def targets(self) -> list[Target]:
         """Servers are named by their numbers: which of them are primaries changes."""
-        made = [Target("roles", "roles", {"fail over": Harm(self._fail_over)})]
+        made = [Target("roles", "roles", {"fail over": Harm(self._fail_over, weight=0.25)})]
         for number, server in enumerate(self.cluster.behind):
             harms = {"kill": Harm(server.kill, server.start), "pause": Harm(server.pause, server.resume)}
             if server.source is not None:
