@@ -78,7 +78,8 @@ class Pool {
     u32 at, block, generation, frame;
   };
   Reach reach(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, double now);
-  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 upto, double now);
+  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 from, u32 upto,
+                             double now);
 
   // -- retention (retention.hpp)
   u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,

@@ -116,7 +116,8 @@ class Shared:
         size, name = self._node.block_size, self._lane.name
         upto = first + len(heads)
         self.pool.learn(digests[first:upto], heads)
-        for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, extra_keys=_upto(extra_keys, upto)):
+        keys = _upto(extra_keys, upto)
+        for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, first=first, extra_keys=keys):
             parent = digests[at - 1] if at else NO_PARENT
             ids = tokens[at * size : (at + 1) * size].astype("<u4").tobytes()
             record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, (extra_keys or {}).get(at, b""))
