@@ -43,8 +43,10 @@ def everything(tier: ValkeyTier) -> dict[str, Callable[[], object]]:
     }
 
 
-def all_io(tier: ValkeyTier) -> None:
+def all_io(tier: ValkeyTier, *but: str) -> None:
     for name, call in everything(tier).items():
+        if name in but:
+            continue
         assert in_time(call, PATIENCE) in ("io", ["io", "io"]), name
 
 
@@ -162,7 +164,7 @@ def test_a_pool_that_evicts_gives_what_it_has_and_keeps_its_families() -> None:
 def test_a_wrong_password_is_an_outcome_and_in_the_log_once(password: str | None, caplog: pytest.LogCaptureFixture) -> None:
     with servers.server(requirepass="right") as locked, caplog.at_level(logging.WARNING, "tenure"):
         with pool(locked.url, password=password) as tier:
-            all_io(tier)
+            all_io(tier, "read")  # nothing is known that could be read
             assert [("refuses the login" in entry.getMessage()) for entry in caplog.records] == [True]
             assert "wrong" not in caplog.records[0].getMessage()
         for url in (locked.url, locked.url.replace("//", "//default:right@"), locked.url.replace("//", "//:right@")):
@@ -212,7 +214,7 @@ def test_a_server_that_is_no_valkey(one: servers.Server) -> None:
         {"frames": 0},
         {"key": b"short"},
         {"owner": "two words"},
-        {"url": "valkeys://127.0.0.1:1", "ca": "/nowhere"},
+        {"ca": "/nowhere", "url": "valkeys://127.0.0.1:1"},
     ],
     ids=str,
 )

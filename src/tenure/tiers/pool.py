@@ -169,7 +169,10 @@ class PoolTier(Tier):
         outcomes: list[Outcome] = [None] * len(frames)
         puts: dict[int, Put] = {}
         lost: list[tuple[bytes, bytes]] = []
-        for place, claim in enumerate(self._claim([record.digest for record in records])):
+        first: dict[bytes, int] = {}
+        for place, record in enumerate(records):
+            first.setdefault(record.digest, place)
+        for place, claim in zip(first.values(), self._claim(list(first)), strict=True):
             record = records[place]
             if isinstance(claim, TierError):
                 outcomes[place] = claim
@@ -190,6 +193,11 @@ class PoolTier(Tier):
             if outcome is None:
                 self._known[frames[place]] = (records[place], puts[place].head)
                 self._count("bytes_written", len(puts[place].payload))
+        for place, record in enumerate(records):
+            if (written := first[record.digest]) != place:  # named twice: what became of the first
+                outcomes[place] = outcomes[written]
+                if outcomes[place] is None:
+                    self._known[frames[place]] = (record, self._known[frames[written]][1])
         return outcomes
 
     def _encoded(self, token: bytes, block: memoryview, record: Record) -> Put:
