@@ -13,7 +13,7 @@ from tenure.tiers.heads import Claim, Head, Put, parse
 from tenure.tiers.valkey import ValkeyTier
 from tenure.tiers.valkey_chunks import writing
 from tests.pool import servers
-from tests.pool.making import CHUNK, again, digests, head_key, keys, learn, parts, pool, read, write
+from tests.pool.making import CHUNK, KEYS, again, digests, head_key, keys, learn, parts, pool, read, write
 from tests.tiers.making import PAGED, block, record
 
 
@@ -43,11 +43,11 @@ def test_what_is_stored_is_what_plain_gets_give(one: servers.Server) -> None:
         head = parse(one.command("GET", head_key(tier, 1)))
         assert isinstance(head, Head)
         assert (head.payload, head.chunk) == (PAGED.nbytes, CHUNK)
-        envelope, *chunks = [one.command("GET", key) for key in parts(one, tier, 1)]
-        assert b"".join(chunks) == block(PAGED, 1).tobytes()
-        assert [len(chunk) for chunk in chunks] == [3000, 3000, 2192]
-        assert len(envelope) == head.envelope
-        assert record(PAGED, 1).digest in envelope
+        chunks = [one.command("GET", key) for key in parts(one, tier, 1)]
+        assert [len(chunk) for chunk in chunks] == [head.envelope + 3000, 3000, 2192]
+        whole = b"".join(chunks)
+        assert record(PAGED, 1).digest in whole[: head.envelope]
+        assert whole[head.envelope :] == block(PAGED, 1).tobytes()
         for key in [head_key(tier, 1), *parts(one, tier, 1)]:
             assert one.command("PTTL", key) > 0, "everything of a block goes some time"
 
@@ -86,7 +86,7 @@ def test_a_claim_that_ran_out_can_be_taken_over_and_its_commit_is_refused(one: s
         assert late.claims[:4] == (1, 0, 1, int(taken))
         assert read(late, 1) == ["empty"]
         assert learn(other, 1) == int(taken)
-        assert len(keys(one, late)) == 5 * int(taken), "what the late one wrote is gone at once"
+        assert len(keys(one, late)) == KEYS * int(taken), "what the late one wrote is gone at once"
         if taken:
             assert read(other, 1) == [None]
 
@@ -114,7 +114,7 @@ def test_what_a_dead_writer_leaves_goes_by_itself(one: servers.Server) -> None:
     with stalling(one.url, die, claim=0.2) as tier, again(tier) as other:
         with pytest.raises(DiedError):
             write(tier, 1, 2)
-        assert len(keys(one, tier)) == 2 * 5, "two claims, and what was written under them"
+        assert len(keys(one, tier)) == 2 * KEYS, "two claims, and what was written under them"
         assert write(other, 1) == ["claimed"]
         servers.until("nothing is left", lambda: keys(one, tier) == [])
         assert write(other, 1, 2) == [None, None]

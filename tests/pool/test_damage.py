@@ -21,7 +21,7 @@ def flip(one: servers.Server, key: bytes, at: int, mask: int = 1) -> None:
     one.command("SET", key, bytes(value), "KEEPTTL")
 
 
-@pytest.mark.parametrize("at", [0, 5, 20, 60, 100, 160, 250, -1])
+@pytest.mark.parametrize("at", [0, 5, 20, 60, 100, 160, 250, 290])
 def test_a_flipped_bit_in_the_envelope(one: servers.Server, at: int) -> None:
     with pool(one.url) as tier:
         assert write(tier, 1) == [None]
@@ -32,8 +32,8 @@ def test_a_flipped_bit_in_the_envelope(one: servers.Server, at: int) -> None:
         assert read(tier, 1) == [None]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-@pytest.mark.parametrize("at", [0, 1500, -1])
+@pytest.mark.parametrize("chunk", [0, 1, 2])
+@pytest.mark.parametrize("at", [500, 1500, -1])
 @pytest.mark.parametrize("codec", [Raw(), Int8()], ids=str)
 def test_a_flipped_bit_in_the_payload(one: servers.Server, chunk: int, at: int, codec: Codec) -> None:
     with pool(one.url, codec=codec, chunk_bytes=1500 if codec.name == "int8" else 3000) as tier:
@@ -51,7 +51,7 @@ def test_the_control_an_even_number_of_flips_is_none(one: servers.Server) -> Non
         assert read(tier, 1) == [None]
 
 
-@pytest.mark.parametrize(("which", "kind"), [(0, "torn"), (1, "torn"), (3, "torn"), (None, "empty")])
+@pytest.mark.parametrize(("which", "kind"), [(0, "torn"), (1, "torn"), (2, "torn"), (None, "empty")])
 def test_parts_that_are_missing(one: servers.Server, which: int | None, kind: str) -> None:
     with pool(one.url) as tier:
         assert write(tier, 1, 2) == [None, None]

@@ -1,4 +1,4 @@
-"""Servers that are away, slow, full, empty or strange: every call has an outcome of the right kind, in time, and goes on afterwards."""
+"""Servers that are away, slow, full, empty or strange: each call has an outcome of the right kind, in time, and goes on after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tenure.errors import ConfigError
 from tenure.tiers.valkey import ValkeyTier
 from tests.pool import servers
-from tests.pool.making import asked, digests, in_time, keys, learn, pool, prefix_of, read, write
+from tests.pool.making import KEYS, asked, digests, in_time, keys, learn, pool, prefix_of, read, write
 from tests.pool.proxy import Proxy
 from tests.tiers.making import PAGED
 
@@ -127,7 +127,7 @@ def test_a_write_that_breaks_at_any_byte_leaves_nothing_that_counts(
         with pool(one.url, prefix=prefix_of(tier)) as other:  # what its claims held is free again, without anybody's sweep
             servers.until("written by another", lambda: write(other, 1, 2) == [None, None])
             assert read(other, 1, 2) == [None, None]
-            servers.until("nothing is left of it", lambda: len(keys(one, tier)) == 2 * 5)
+            servers.until("nothing is left of it", lambda: len(keys(one, tier)) == 2 * KEYS)
 
 
 def test_the_control_without_a_fault_the_proxy_carries_all(proxy: Proxy) -> None:
@@ -142,7 +142,7 @@ def test_a_full_pool_says_so_and_keeps_no_halves() -> None:
         assert set(kinds) == {None, "full"}
         done = [frame for frame, kind in enumerate(kinds) if kind is None]
         assert read(tier, *done) == [None] * len(done)
-        assert len(keys(small, tier)) == 5 * len(done), "nothing but whole blocks"
+        assert len(keys(small, tier)) == KEYS * len(done), "nothing but whole blocks"
         assert tier.bump([b"family"]), "an invalidation works in a full pool"
         assert asked(lambda: tier.put("name", bytes(1000))) == "full"
 

@@ -53,9 +53,8 @@ def test_a_chain_with_holes_ends_at_the_first(one: servers.Server, seed: int) ->
             digests = chain(rng.randint(1, 200), rng.randint(0, 1 << 30))
             there = [digest for digest in digests if rng.random() < rng.choice([0.5, 0.95, 0.995])]
             place(tier, there) if there else None
-            wanted = next(
-                (n for n, digest in enumerate(digests) if not one.command("EXISTS", tier._keys.head(digest))), len(digests)
-            )
+            missing = [n for n, digest in enumerate(digests) if not one.command("EXISTS", tier._keys.head(digest))]
+            wanted = min(missing, default=len(digests))
             look = tier.look(digests, [])
             assert len(look.heads) == wanted
             assert look.trips <= 2

@@ -128,7 +128,7 @@ class Client:
                     try:
                         for place in places:
                             if asking:
-                                wire.receive(None, deadline)
+                                wire.receive((), deadline)
                             replies[place] = wire.receive(commands[place].into, deadline)
                     except LostError as error:
                         wire.close()
@@ -235,7 +235,7 @@ class Client:
         wire = self._take(address, False, deadline)
         try:
             wire.send(packed([Command(b"", (b"CLUSTER", b"SLOTS"))]), deadline)
-            reply: Any = wire.receive(None, deadline)
+            reply: Any = wire.receive((), deadline)
         except BaseException:
             wire.close()
             raise

@@ -34,8 +34,8 @@ local function parts(key, stands)
   if not token or chunk ~= '0' and payload / chunk > 1024 then return nil end
   if chunk == '0' then return {} end
   local stem = string.sub(key, 1, -2) .. 'd' .. token .. ':'
-  local names = {stem .. 'e'}
-  for i = 0, math.ceil(payload / chunk) - 1 do names[#names + 1] = stem .. i end
+  local names = {}
+  for i = 0, math.max(1, math.ceil(payload / chunk)) - 1 do names[i + 1] = stem .. i end
   return names
 end
 """

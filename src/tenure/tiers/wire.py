@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Address", "Command", "Landed", "Login", "LostError", "Refused", "Reply", "Wire", "packed"]
+__all__ = ["Address", "Command", "Landed", "Login", "LostError", "Refused", "Reply", "Wire", "Word", "packed"]
 
 _BUFFER = 1 << 16
-_LARGE = 4096
-"""Words from this size on are sent from where they lie."""
 _MOST_REPLY = 64 << 20
 """Bytes that a reply may have that is not read into memory given for it."""
 _MOST_DEPTH = 8
@@ -47,12 +45,16 @@ class Login:
     tls: ssl.SSLContext | None = None
 
 
+Word: TypeAlias = "bytes | tuple[bytes | memoryview, ...]"
+
+
 class Command(NamedTuple):
-    """key: decides which server of a cluster gets it. into: memory of just the reply's size, for a bulk reply."""
+    """key: decides which server of a cluster gets it. A word may be in several pieces. into: memory that a bulk reply just fills,
+    one behind the other."""
 
     key: bytes
-    words: tuple[bytes | memoryview, ...]
-    into: memoryview | None = None
+    words: tuple[Word, ...]
+    into: tuple[memoryview, ...] = ()
 
 
 class Refused(NamedTuple):
@@ -72,20 +74,20 @@ Reply: TypeAlias = "bytes | int | Landed | Refused | list[Reply] | None"
 
 
 def packed(commands: Sequence[Command]) -> list[bytes | bytearray | memoryview]:
-    """Commands as they go over the wire, in pieces to be sent one behind the other; large words are not copied."""
+    """Commands as they go over the wire, in pieces to be sent one behind the other; words in pieces are not copied."""
     pieces: list[bytes | bytearray | memoryview] = []
     small = bytearray()
     for command in commands:
         small += b"*%d\r\n" % len(command.words)
         for word in command.words:
-            if len(word) < _LARGE:
+            if isinstance(word, tuple):
+                small += b"$%d\r\n" % sum(map(len, word))
+                pieces += (small, *word)
+                small = bytearray(b"\r\n")
+            else:
                 small += b"$%d\r\n" % len(word)
                 small += word
                 small += b"\r\n"
-            else:
-                small += b"$%d\r\n" % len(word)
-                pieces += (small, word)
-                small = bytearray(b"\r\n")
     pieces.append(small)
     return pieces
 
@@ -119,7 +121,7 @@ class Wire:
         if not commands:
             return
         self.send(packed(commands), deadline)
-        for reply in [self.receive(None, deadline) for _ in commands]:
+        for reply in [self.receive((), deadline) for _ in commands]:
             if isinstance(reply, Refused):
                 raise LostError(f"{self.address} refuses the login: {reply.text}")
 
@@ -159,7 +161,7 @@ class Wire:
         except OSError as error:
             raise LostError(f"{self.address} takes nothing: {_why(error)}") from None
 
-    def receive(self, into: memoryview | None, deadline: float, depth: int = 0) -> Reply:
+    def receive(self, into: tuple[memoryview, ...], deadline: float, depth: int = 0) -> Reply:
         """The next reply."""
         line = self._line(deadline)
         kind, rest = line[:1], line[1:]
@@ -176,7 +178,7 @@ class Wire:
             return Refused(rest.decode(errors="replace"))
         if kind == b"*" and depth < _MOST_DEPTH:
             count = self._number(rest)
-            return None if count < 0 else [self.receive(None, deadline, depth + 1) for _ in range(count)]
+            return None if count < 0 else [self.receive((), deadline, depth + 1) for _ in range(count)]
         raise LostError(f"{self.address} does not speak the protocol of Valkey: {line[:40]!r}")
 
     # -- inside
@@ -187,8 +189,8 @@ class Wire:
         except ValueError:
             raise LostError(f"{self.address} does not speak the protocol of Valkey: {digits[:40]!r} is no number") from None
 
-    def _bulk(self, size: int, into: memoryview | None, deadline: float) -> Reply:
-        if into is None and size <= _MOST_REPLY:
+    def _bulk(self, size: int, into: tuple[memoryview, ...], deadline: float) -> Reply:
+        if not into and size <= _MOST_REPLY:
             if self._end - self._start >= size + 2:
                 value = bytes(self._buffer[self._start : self._start + size])
                 self._start += size + 2
@@ -197,12 +199,13 @@ class Wire:
             self._fill(memoryview(whole), deadline)
             self._skip(2, deadline)
             return bytes(whole)
-        if into is not None and len(into) == size:
-            self._fill(into, deadline)
+        if into and sum(map(len, into)) == size:
+            for view in into:
+                self._fill(view, deadline)
             self._skip(2, deadline)
         else:
             self._skip(size + 2, deadline)
-            if into is None:
+            if not into:
                 return Refused(f"a reply of {size} bytes is too long")
         return Landed(size)
 
