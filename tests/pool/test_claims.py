@@ -125,7 +125,7 @@ def test_a_part_that_is_missing_at_the_commit_refuses_it(one: servers.Server) ->
         (token,) = tier._claim(digests(1))
         assert isinstance(token, bytes)
         data = memoryview(block(PAGED, 1)).cast("B")
-        put = Put(digests(1)[0], bytes(300), data, tier._head(token, 300, PAGED.nbytes, float("inf")))
+        put = Put(digests(1)[0], tier._head(token, 300, PAGED.nbytes, float("inf")), data, lambda: bytes(300))
         commands = writing(tier._keys, put, tier._owner, 10_000, 10_000)
         whole = [*commands[:2], *commands[3:]]
         assert tier._client.run(whole, 5).replies[-1] == Claim(token, tier._owner).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tenure.errors import ConfigError
@@ -95,12 +95,13 @@ class ClaimCounters(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A block to be stored under a claim that was won: its bytes, and the head that is to stand for it."""
+    """A block to be stored under a claim that was won: its bytes, the head that is to stand for it, and what makes its envelope,
+    which is best done just before its bytes are sent."""
 
     digest: bytes
-    envelope: bytes
-    payload: memoryview
     head: Head
+    payload: memoryview
+    seal: Callable[[], bytes]
 
 
 class Get(NamedTuple):

@@ -4,13 +4,14 @@ Used by the Valkey tier, which sends them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tenure.errors import TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.base import Outcome
 from tenure.tiers.heads import Claim, Get, Keys, Put
 from tenure.tiers.valkey_entries import script, trouble
-from tenure.tiers.wire import Command, Landed, Refused, Reply
+from tenure.tiers.wire import Command, Landed, Late, Refused, Reply
 
 __all__ = ["came", "committed", "reading", "writing"]
 
@@ -18,11 +19,14 @@ __all__ = ["came", "committed", "reading", "writing"]
 def writing(keys: Keys, put: Put, owner: bytes, claim_ms: int, ttl_ms: int) -> list[Command]:
     """Writes what goes beside the head, for as long as a claim lasts, then commits it if the claim still stands."""
     key, head = keys.head(put.digest), put.head
-    pieces: dict[bytes, tuple[bytes | memoryview, ...]] = {}
+    pieces: dict[bytes, Late] = {}
     for number, name in enumerate(keys.chunks(put.digest, head.token, head.chunks)):
         part = put.payload[number * head.chunk : (number + 1) * head.chunk]
-        pieces[name] = (part,) if number else (put.envelope, part)
-    lengths = [sum(map(len, piece)) for piece in pieces.values()]
+        if number:
+            pieces[name] = Late(len(part), partial(tuple, [part]))
+        else:
+            pieces[name] = Late(head.envelope + len(part), lambda first=part: (put.seal(), first))  # type: ignore[misc]
+    lengths = [piece.size for piece in pieces.values()]
     claim = Claim(head.token, owner).encode()
     commit = script(scripts.COMMIT, [key, *pieces], claim, head.encode(), ttl_ms, *lengths)
     return [*(Command(key, (b"SET", name, piece, b"PX", b"%d" % claim_ms)) for name, piece in pieces.items()), commit]

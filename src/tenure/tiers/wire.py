@@ -8,14 +8,15 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Address", "Command", "Landed", "Login", "LostError", "Refused", "Reply", "Wire", "Word", "packed"]
+__all__ = ["Address", "Command", "Landed", "Late", "Login", "LostError", "Refused", "Reply", "Wire", "Word", "packed"]
 
 _BUFFER = 1 << 16
+_AT_ONCE = 1 << 18
+_MOST_VIEWS = 64
 _MOST_REPLY = 64 << 20
 """Bytes that a reply may have that is not read into memory given for it."""
 _MOST_DEPTH = 8
@@ -45,12 +46,18 @@ class Login:
     tls: ssl.SSLContext | None = None
 
 
-Word: TypeAlias = "bytes | tuple[bytes | memoryview, ...]"
+class Late(NamedTuple):
+    """A word that is made when it is sent, in pieces: `size` bytes in all."""
+
+    size: int
+    make: Callable[[], tuple[bytes | memoryview, ...]]
+
+
+Word: TypeAlias = bytes | Late
 
 
 class Command(NamedTuple):
-    """key: decides which server of a cluster gets it. A word may be in several pieces. into: memory that a bulk reply just fills,
-    one behind the other."""
+    """key: decides which server of a cluster gets it. into: memory that a bulk reply just fills, one piece behind the other."""
 
     key: bytes
     words: tuple[Word, ...]
@@ -73,23 +80,20 @@ class Landed(NamedTuple):
 Reply: TypeAlias = "bytes | int | Landed | Refused | list[Reply] | None"
 
 
-def packed(commands: Sequence[Command]) -> list[bytes | bytearray | memoryview]:
+def packed(commands: Iterable[Command]) -> Iterator[bytes | bytearray | memoryview]:
     """Commands as they go over the wire, in pieces to be sent one behind the other; words in pieces are not copied."""
-    pieces: list[bytes | bytearray | memoryview] = []
     small = bytearray()
     for command in commands:
         small += b"*%d\r\n" % len(command.words)
         for word in command.words:
-            if isinstance(word, tuple):
-                small += b"$%d\r\n" % sum(map(len, word))
-                pieces += (small, *word)
-                small = bytearray(b"\r\n")
-            else:
-                small += b"$%d\r\n" % len(word)
-                small += word
-                small += b"\r\n"
-    pieces.append(small)
-    return pieces
+            if isinstance(word, bytes):
+                small += b"$%d\r\n%b\r\n" % (len(word), word)
+                continue
+            small += b"$%d\r\n" % word.size
+            yield small
+            yield from word.make()
+            small = bytearray(b"\r\n")
+    yield small
 
 
 class Wire:
@@ -140,19 +144,28 @@ class Wire:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def send(self, pieces: Sequence[bytes | bytearray | memoryview], deadline: float) -> None:
-        """Sends all of it."""
-        views = [memoryview(piece) for piece in pieces]
+    def send(self, pieces: Iterable[bytes | bytearray | memoryview], deadline: float) -> None:
+        """Sends all of it; what is made piece by piece is made while what was before it is on its way."""
+        views: list[memoryview] = []
+        size = 0
+        for piece in pieces:
+            views.append(memoryview(piece))
+            size += len(piece)
+            if size >= _AT_ONCE:
+                self._send(views, deadline)
+                views, size = [], 0
+        self._send(views, deadline)
+
+    def _send(self, views: list[memoryview], deadline: float) -> None:
+        at = 0
         try:
-            if self._tls:
-                for view in views:
-                    self._socket.settimeout(_left(deadline))
-                    self._socket.sendall(view)
-                return
-            at = 0
             while at < len(views):
                 self._socket.settimeout(_left(deadline))
-                sent = self._socket.sendmsg(list(islice(views, at, at + 64)))
+                if self._tls:
+                    self._socket.sendall(views[at])
+                    at += 1
+                    continue
+                sent = self._socket.sendmsg(views[at : at + _MOST_VIEWS])
                 while at < len(views) and sent >= len(views[at]):
                     sent -= len(views[at])
                     at += 1
