@@ -15,8 +15,9 @@ from benchmarks.ours import no_collection
 from benchmarks.report import Row, save
 from benchmarks.tiers import SIZES, Step, buffers, layout_of, record, seconds
 from tenure.tiers import BlockLayout
+from tenure.tiers.protocol import Address, Command, Landed, Late, Login, packed
 from tenure.tiers.valkey import ValkeyTier
-from tenure.tiers.wire import Address, Command, Landed, Late, Login, Wire, packed
+from tenure.tiers.wire import Wire
 from tests.pool import servers
 
 TOGETHER = 8 << 20

@@ -23,7 +23,7 @@ def chain(count: int, seed: int = 0) -> list[bytes]:
 def place(tier: ValkeyTier, digests: list[bytes]) -> None:
     """Puts heads there, of blocks that nobody reads."""
     commands = [(tier._keys.head(digest), HEAD.encode()) for digest in digests]
-    from tenure.tiers.wire import Command
+    from tenure.tiers.protocol import Command
 
     for start in range(0, len(commands), 500):
         part = [Command(key, (b"SET", key, value)) for key, value in commands[start : start + 500]]

@@ -16,9 +16,9 @@ import pytest
 
 from tenure.errors import ConfigError, TierError
 from tenure.tiers.base import Outcome
+from tenure.tiers.protocol import Address
 from tenure.tiers.valkey import ValkeyTier
 from tenure.tiers.valkey_url import parse_url
-from tenure.tiers.wire import Address
 from tests.pool import servers
 from tests.pool.making import again, digests, keys, learn, parts, pool, read, write
 from tests.tiers.making import PAGED

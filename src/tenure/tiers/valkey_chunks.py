@@ -10,8 +10,8 @@ from tenure.errors import TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.base import Outcome
 from tenure.tiers.heads import Claim, Get, Keys, Put
+from tenure.tiers.protocol import Command, Landed, Late, Refused, Reply
 from tenure.tiers.valkey_entries import script, trouble
-from tenure.tiers.wire import Command, Landed, Late, Refused, Reply
 
 __all__ = ["came", "committed", "reading", "writing"]
 

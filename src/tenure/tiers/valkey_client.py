@@ -13,7 +13,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tenure.tiers.wire import Address, Command, Landed, Login, LostError, Refused, Reply, Wire, packed
+from tenure.tiers.protocol import Address, Command, Landed, Login, Refused, Reply, packed
+from tenure.tiers.wire import LostError, Wire
 
 __all__ = ["Client", "Trip", "slot_of"]
 
