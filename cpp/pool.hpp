@@ -62,6 +62,7 @@ class Pool {
   std::vector<Order> take_writes(u32 tier, u32 most, u32 demote, double now);
   void let_go(u32 transfer, double now);
   bool finish_write(u32 transfer, bool done, double now);
+  u32 offer(u64 handle, u32 tier, double now);
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
   u64 finish_loads(u64 handle, u32 loaded, double now);
@@ -70,6 +71,14 @@ class Pool {
   u32 restore(u32 space, u32 parent, const u32* tokens, const std::string& extra, u32 tier, u32 frame, double expires,
               double now);
   void restored(u32 tier) { store.tier(tier).settle(); }
+  struct Reach {
+    u32 full, nearer, here;
+  };
+  struct Seen {
+    u32 at, block, generation, frame;
+  };
+  Reach reach(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, double now);
+  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 upto, double now);
 
   // -- retention (retention.hpp)
   u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,
@@ -312,6 +321,7 @@ class Pool {
   void announce(Sequence& seq, u32 id);
   void conclude(Sequence& seq, u32 from, bool offered);
   bool room_in(u32 k, u32 tenant);
+  u32 appear(u32 root, u32 parent, const u32* tokens, u32 key, u32 k, u32 frame, double expires);
   u32 open_run(u32 above);
   void close_run(u32 run);
   bool order_write(u32 k, u32 id, u32 run, std::vector<Order>& orders);

@@ -31,12 +31,11 @@ struct Tier {
     holder[frame] = block;
     slots[block].frame = frame;
   }
-  // Puts back what outlived a restart: claim() for each frame, then settle(), before anything else is asked of the tier.
-  bool claim(u32 block, u32 frame) {
+  // Puts back what outlived a restart: attach() for each frame that is nobody's, then settle(), before anything else is asked of
+  // the tier.
+  bool is_nobodys(u32 frame) {
     while (untouched <= frame) holder[untouched++] = NONE;
-    if (holder[frame] != NONE) return false;
-    attach(block, frame);
-    return true;
+    return holder[frame] == NONE;
   }
   void settle() {
     spare_count = 0;

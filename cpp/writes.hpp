@@ -30,6 +30,21 @@ inline void Pool::conclude(Sequence& seq, u32 from, bool offered) {
   });
 }
 
+// What a sequence has sealed, all of it computed, is to be written to a tier, whatever its write mode. Returns how many leading
+// blocks that is.
+inline u32 Pool::offer(u64 handle, u32 k, double now) {
+  Sequence& seq = running(handle);
+  tick(now);
+  conclude(seq, 0, true);
+  u32 count = 0;
+  for (; count < seq.sealed; ++count) {
+    const u32 id = seq.tree_block(count);
+    if (!(store.blocks[id].flags & IN_TREE) || dead(store.blocks[id])) break;
+    want_written(k, id);
+  }
+  return count;
+}
+
 // Queues a block to be written to a tier, once.
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;

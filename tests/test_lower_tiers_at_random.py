@@ -47,7 +47,7 @@ class Machine:
         self.open: list[tuple[Sequence, Identity, list[int]]] = []
         self.loading: list[tuple[Sequence, Identity, list[int]]] = []
         self.writes: dict[str, list[Write]] = {tier.name: [] for tier in lower}
-        self.loaded = self.stored = 0
+        self.loaded = self.stored = self.discovered = 0
 
     # -- what the engine does with bytes
 
@@ -107,7 +107,7 @@ class Machine:
             assert here or holder is None or holder.handle != load.name, "a load without its bytes"
             self.bytes["device"][load.target] = key if here else ("nothing",)
             if not here or (fails and self.random.random() < 0.5):
-                if self.random.random() < 0.5:
+                if load.tier != "device" and self.random.random() < 0.5:
                     self.kv.lose(load.tier, load.name)
                     self.kv.check()
                 break
@@ -173,6 +173,22 @@ class Machine:
         if info is not None and self.random.random() < 0.3:
             self.kv.lose(tier, info.handle)
 
+    def discover(self) -> None:
+        """Somebody else has put the beginning of a prompt into a tier."""
+        who, tokens, tier = self.random.choice(self.people), self.prompt(), self.random.choice(list(self.writes))
+        before = self.kv.reach(tokens, who, tier)
+        upto = self.random.randint(0, before.full)
+        found = self.kv.discover(tokens, who, tier, upto)
+        self.kv.check()
+        for at, name, frame in found:
+            assert before.here <= at < upto
+            self.bytes[tier][frame] = self.key(who, tokens, at)
+            assert tuple(self.kv.content(name).tokens) == tuple(tokens[at * SIZE : (at + 1) * SIZE])
+            self.discovered += 1
+        after = self.kv.reach(tokens, who, tier)
+        assert after.here >= before.here + len(found)
+        assert after.full == before.full
+
     def operate(self) -> None:
         self.now += self.random.choice((0.5, 1.0, 4.0))
         what = self.random.randint(0, 15)
@@ -191,7 +207,7 @@ class Machine:
 
     def run(self, steps: int) -> None:
         verbs = [self.admit] * 7 + [self.load] * 3 + [self.write, self.finish] * 4 + [self.append] * 2 + [self.release] * 6
-        verbs += [self.fork, self.truncate, self.lose, self.operate]
+        verbs += [self.fork, self.truncate, self.lose, self.operate, self.discover, self.discover]
         for _ in range(steps):
             self.random.choice(verbs)()
             self.kv.check()
@@ -220,6 +236,7 @@ def test_the_random_machine_does_what_it_is_for() -> None:
         machine.run(200)
     assert sum(machine.loaded for machine in machines) > 50
     assert sum(machine.stored for machine in machines) > 200
+    assert sum(machine.discovered for machine in machines) > 200
 
 
 def test_bytes_that_go_astray_are_noticed() -> None:

@@ -57,6 +57,20 @@ inline void bind_requests(PoolClass& pool) {
                return std::make_tuple(seq.length, seq.written, seq.matched, seq.sealed, seq.tenant);
              });
            })
+      .def("tokens",
+           [](PyPool& p, u64 handle) {
+             return to_array(locked(p, [&] {
+               std::vector<u32> tokens;
+               const Sequence& seq = p.sequence(handle);
+               tokens.reserve(seq.length);
+               for (const u32 id : seq.blocks) {
+                 const u32* ids = p.store.tokens_of(id);
+                 const u64 count = std::min<u64>(p.options.block_size, seq.length - tokens.size());
+                 tokens.insert(tokens.end(), ids, ids + count);
+               }
+               return tokens;
+             }));
+           })
       .def("copies",
            [](PyPool& p, u64 handle) {
              return plain(locked(p, [&] {

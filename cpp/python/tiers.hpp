@@ -33,6 +33,11 @@ inline void bind_tiers(PoolClass& pool) {
       .def("let_go", [](PyPool& p, u32 transfer, double now) { locked(p, [&] { p.let_go(transfer, now); }); })
       .def("finish_write", [](PyPool& p, u32 transfer, bool done,
                               double now) { return locked(p, [&] { return p.finish_write(transfer, done, now); }); })
+      .def("offer",
+           [](PyPool& p, u64 handle, u32 tier, double now) {
+             check_tier(p, tier);
+             return locked(p, [&] { return p.offer(handle, tier, now); });
+           })
       .def("held_by_copies", [](PyPool& p) { return locked(p, [&] { return p.held_by_copies(); }); })
       .def("waiting",
            [](PyPool& p, u32 tier) {
@@ -69,6 +74,29 @@ inline void bind_tiers(PoolClass& pool) {
              check_tier(p, tier);
              locked(p, [&] { p.restored(tier); });
            })
+      .def(
+          "reach",
+          [](PyPool& p, u32 space, nb::handle tokens, u32 tier, double now, const Request* request) {
+            check_tier(p, tier);
+            const Tokens ids(tokens);
+            const Request none;
+            const Pool::Reach r =
+                locked(p, [&] { return p.reach(space, ids.data(), ids.size(), request ? *request : none, tier, now); });
+            return std::make_tuple(r.full, r.nearer, r.here);
+          },
+          "space"_a, "tokens"_a, "tier"_a, "now"_a, "request"_a.none())
+      .def(
+          "discover",
+          [](PyPool& p, u32 space, nb::handle tokens, u32 tier, u32 upto, double now, const Request* request) {
+            const Tokens ids(tokens);
+            const Request none;
+            std::vector<std::tuple<u32, u32, u32, u32>> rows;
+            const auto seen =
+                locked(p, [&] { return p.discover(space, ids.data(), ids.size(), request ? *request : none, tier, upto, now); });
+            for (const Pool::Seen& s : seen) rows.emplace_back(s.at, s.block, s.generation, s.frame);
+            return rows;
+          },
+          "space"_a, "tokens"_a, "tier"_a, "upto"_a, "now"_a, "request"_a.none())
       .def("moved", [](PyPool& p, u32 tier) {
         check_tier(p, tier);
         const auto [m, free] = locked(p, [&] { return std::make_pair(p.moved[tier], p.store.tier(tier).free()); });

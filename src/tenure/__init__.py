@@ -26,7 +26,7 @@ from tenure.lower import LowerTier
 from tenure.manager import BlockManager
 from tenure.retention import PrefillCost, PriorityRange, Quota, Retention
 from tenure.sequence import Appended, Copy, Match, Rewrite, Sequence
-from tenure.transfers import BlockName, Content, Load, Write
+from tenure.transfers import BlockName, Content, Discovered, Load, Reach, Write
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,7 @@ __all__ = [
     "Content",
     "Copy",
     "Counts",
+    "Discovered",
     "Event",
     "ForeignHandleError",
     "Identity",
@@ -57,6 +58,7 @@ __all__ = [
     "PriorityRange",
     "Quota",
     "QuotaError",
+    "Reach",
     "Reason",
     "RecordError",
     "ReentrancyError",

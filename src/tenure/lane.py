@@ -44,9 +44,11 @@ class LaneStats(NamedTuple):
 
 class Lane:
     """deadline: seconds that a request waits for this tier; None for a tier that cannot hang. back: it is written to when the
-    tier above evicts."""
+    tier above evicts. callers: how many requests may wait for it beside each other, other than for reading."""
 
-    def __init__(self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names, *, back: bool = False) -> None:
+    def __init__(
+        self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names, *, back: bool = False, callers: int = 1
+    ) -> None:
         self.tier = tier
         self.name = tier.name
         self.deadline = deadline
@@ -60,7 +62,7 @@ class Lane:
         self._refused: Counter[str] = Counter()
         self._closed = False
         self._readers: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}")
-        self._others: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}-write", 1)
+        self._others: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}-call", callers)
 
     # -- its state
 

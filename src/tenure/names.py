@@ -4,13 +4,14 @@ Made by its lane, used by the mover; it reads and writes no blocks."""
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
 
-from tenure.errors import StaleHandleError, StoreError
+from tenure.errors import RecordError, StaleHandleError, StoreError
 from tenure.identity import Identity
 from tenure.tiers.layout import BlockLayout
 from tenure.tiers.record import NO_PARENT, Record
@@ -33,7 +34,7 @@ class Lasting(Protocol):
 
 class Names:
     """content_of: what is in a block, as the manager says. wall: a time of the manager's clock, on the wall's. lasting: None for
-    a tier that ends with its process."""
+    a tier without a table of namespaces. shared: other nodes read what is in it."""
 
     def __init__(
         self,
@@ -41,13 +42,16 @@ class Names:
         lasting: Lasting | None,
         content_of: Callable[[BlockName], Content],
         wall: Callable[[float], float],
+        *,
+        shared: bool = False,
     ) -> None:
         self._layout = layout
         self._lasting = lasting
         self._content_of = content_of
         self._wall = wall
+        self._shared = shared
         self.gate = threading.Lock()  # what is invalidated is to be dropped, or neither: held for a moment, and for no I/O
-        self.digests: dict[BlockName, bytes] = {}  # of the blocks that a lasting tier has
+        self.digests: dict[BlockName, bytes] = {}  # of the blocks of a tier that is read by others, or later
         self.hopeless: set[BlockName] = set()  # blocks that this tier will never take
         self._forget_at = _LEAST
         self._known: set[bytes] = set()
@@ -55,11 +59,11 @@ class Names:
         self._undropped: frozenset[bytes] = frozenset()
 
     def record(self, name: BlockName, content: Content | None = None) -> Record:
-        """The record of a block. In a tier that ends with the process its name is proof enough; one that lasts has digests.
-        Raises StaleHandleError when it or a block before it is gone, RecordError when it cannot be kept in a tier that lasts."""
+        """The record of a block. In a tier that ends with the process its name is proof enough; what is read by others, or later,
+        has digests. Raises StaleHandleError when it or a block before it is gone, RecordError when this tier cannot keep it."""
         content = content or self._content_of(name)
         parent, extra = NO_PARENT, b""
-        if self._lasting is None:
+        if self._lasting is None and not self._shared:
             digest = np.array(name, dtype="<u4").tobytes().ljust(32, b"\0")
         else:
             if content.parent is not None:
@@ -114,6 +118,8 @@ class Names:
             content = self._content_of(name)
             if content.who.namespace in self._undropped:
                 raise StoreError("its blocks of before have yet to be dropped")
+        if self._shared and not math.isinf(content.expires):
+            raise RecordError("what must be gone by some time is not shared: nodes have no clock in common")
         return self.record(name, content)
 
     @property

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from tenure._core import as_tokens
 from tenure.breaker import Breaker
+from tenure.checks import positive
+from tenure.cluster.shared import Shared
 from tenure.errors import CapacityError, ConfigError
 from tenure.identity import Identity
 from tenure.lane import Lane, LaneStats
@@ -23,9 +24,11 @@ from tenure.level import Level, fitting
 from tenure.manager import BlockManager
 from tenure.mover import Device, Mover
 from tenure.names import Names
+from tenure.ownership import give_up, take_over
 from tenure.restore import restore
-from tenure.sequence import Sequence
+from tenure.sequence import Match, Sequence
 from tenure.tiers.disk import DiskTier
+from tenure.tiers.pool import PoolTier
 
 __all__ = ["Level", "Node"]
 
@@ -36,12 +39,12 @@ _MARGIN = 32
 """Blocks that are kept ready to be evicted, above a tier that is written to at eviction."""
 _AT_THE_END = 5.0
 """Seconds that closing waits for a batch, and for a thread in one, of a tier that may hang."""
+_CALLERS = 4
+"""Requests that may ask a pool at once."""
 _PATIENCE = 1.0
 """Seconds that a request without room waits for copies under way to end."""
 T = TypeVar("T")
 _LOG = logging.getLogger("tenure")
-_OPEN: WeakSet[Node] = WeakSet()
-_OPENING = threading.Lock()
 
 
 class Node(BlockManager):
@@ -49,7 +52,11 @@ class Node(BlockManager):
 
     device: the arena of the frames (tenure.tiers.device.DeviceArena, or what behaves like it). levels: the tiers below, the
     fastest first; a tier on disk gives back what it kept, before anything is admitted. background: write down in threads of its
-    own; else only `flush` does. settings: the manager's, without `frames`.
+    own; else only `flush` does, and `refresh`. settings: the manager's, without `frames`.
+
+    With a pool among the levels, what other nodes have put there is hit too, and a request's KV is of the epochs that all nodes
+    share: they are read again every `poll` seconds, and where the pool cannot be asked for `trust` seconds, nothing of before
+    counts as proven.
 
     Use it in a `with` block, or call `close`. Raises ConfigError for parts that do not fit together.
     """
@@ -61,6 +68,8 @@ class Node(BlockManager):
         block_size: int = 16,
         *,
         background: bool = True,
+        poll: float = 1.0,
+        trust: float = 30.0,
         wall: Callable[[], float] = time.time,
         **settings: Any,
     ) -> None:
@@ -70,13 +79,14 @@ class Node(BlockManager):
         self._wall = wall
         self._lanes = {name: self._lane(level) for name, level in self.levels.items()}
         self._mover = Mover(self, device, self._lanes)
-        _be_the_only_one(self)
+        self.shared = self._in_common(poll, trust)
+        take_over(self)
         try:
             for number, lane in enumerate(self._lanes.values(), 1):
                 if isinstance(lane.tier, DiskTier):
                     restore(self, number, lane, lane.tier, wall)
         except BaseException:
-            _OPEN.discard(self)
+            give_up(self)
             raise
         first = next(iter(self._lanes.values()), None)
         self._made_clean = first.name if first is not None and first.back else None  # the tier that eviction goes down to
@@ -85,35 +95,34 @@ class Node(BlockManager):
             threading.Thread(target=self._write_down, args=(name,), name=f"tenure-to-{name}", daemon=True)
             for name in (self._lanes if background else ())
         ]
+        if background and self.shared is not None:
+            self._threads.append(threading.Thread(target=self._keep_up, args=(self.shared,), name="tenure-epochs", daemon=True))
         for thread in self._threads:
             thread.start()
 
     def sequence(self, tokens: Any, who: Identity, **asked: Any) -> Sequence:
         """As BlockManager.sequence; every token of `hit_tokens` has its KV on the device when it returns. What a lower tier has
         and does not give back in time is computed again, and no error."""
-        if self._made_clean is not None:
-            self._make_clean(self._made_clean, tokens)
-        seq = super().sequence(tokens, who, **asked)
-        try:
-            self._mover.load(seq)
-        except BaseException:
-            seq.abort()
-            raise
+        seq = self._admit(tokens, self._now(tokens, who, asked.get("extra_keys"), asked.get("max_hit")), **asked)
+        seq.who = who
         return seq
+
+    def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
+        """As BlockManager.match."""
+        return super().match(tokens, self._now(tokens, who, extra_keys), extra_keys=extra_keys)
 
     def invalidate(self, **fields: Any) -> int:
         """As BlockManager.invalidate, in every tier at once, and for tiers on disk also after a restart: durable when it returns,
         unless the tier did not answer in time or could not write (`lane_stats(tier).undropped`); then it is said in the log, and
-        tried again before anything else is written for the namespace, and at the end."""
-        with contextlib.ExitStack() as gates:
-            for lane in self._lanes.values():
-                gates.enter_context(lane.names.gate)
-            count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
-            gone = [self._identities[space].namespace for space in self._spaces_of(fields)]
-            for lane in self._lanes.values():
-                lane.names.drop(gone)
-        for lane in self._lanes.values():
-            lane.settle()
+        tried again before anything else is written for the namespace, and at the end.
+
+        With a pool it is a new epoch for all nodes: at once for whoever asks the pool, within `poll` seconds elsewhere (`trust`
+        where the pool cannot be asked). One field of tenure.cluster.epochs.FAMILIES reaches whatever has that value anywhere;
+        other fields reach the namespaces that this node knows."""
+        count = self._forget(fields)
+        if self.shared is not None:
+            count = max(count, self.shared.invalidate(fields))
+        self._settle()
         return count
 
     def clear(self) -> int:
@@ -132,6 +141,15 @@ class Node(BlockManager):
             while done := self._mover.write(name, _BATCH):  # it waits for the node's own thread, if that is writing
                 total += done
         return total
+
+    def refresh(self) -> bool:
+        """Reads the epochs of what was asked for lately from the pool, now; False when it does not answer."""
+        return self.shared is None or self.shared.epochs.refresh()
+
+    def write_some(self, tier: str, most: int, until: float) -> int:
+        """Writes down about `most` of what waits for a tier, now, unless that takes until after `until` (time.monotonic); returns
+        how many copies there were, 0 when it took too long."""
+        return self._mover.write_in_time(tier, most, patience=max(0.0, until - time.monotonic()))
 
     def lane_stats(self, tier: str) -> LaneStats:
         """How a lower tier's medium does. Raises ConfigError for a tier that is not there."""
@@ -155,7 +173,7 @@ class Node(BlockManager):
                 _LOG.warning("tier %s: %d blocks have not been written to it", name, left)
         for lane in self._lanes.values():  # only now: a lower tier may have had to read from a faster one
             lane.close()
-        _OPEN.discard(self)
+        give_up(self)
 
     def __enter__(self) -> Node:
         return self
@@ -165,17 +183,68 @@ class Node(BlockManager):
 
     # -- inside
 
+    def _admit(self, tokens: Any, who: Identity, **asked: Any) -> Sequence:
+        if self._made_clean is not None:
+            self._make_clean(self._made_clean, tokens)
+        seq = super().sequence(tokens, who, **asked)
+        try:
+            self._mover.load(seq)
+        except BaseException:
+            seq.abort()
+            raise
+        return seq
+
+    def _now(
+        self, tokens: Any, who: Identity, extra_keys: Mapping[int, bytes] | None = None, max_hit: int | None = None
+    ) -> Identity:
+        """The identity to ask the manager with: that of the present epochs, where nodes share them."""
+        return who if self.shared is None else self.shared.find(tokens, who, extra_keys, max_hit)
+
+    def _forget(self, fields: Mapping[str, Any]) -> int:
+        """Nobody hits these any more, in any tier; `_settle` makes it last."""
+        with contextlib.ExitStack() as gates:
+            for lane in self._lanes.values():
+                gates.enter_context(lane.names.gate)
+            count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
+            gone = [self._identities[space].namespace for space in self._spaces_of(fields)]
+            for lane in self._lanes.values():
+                lane.names.drop(gone)
+        return count
+
+    def _settle(self) -> None:
+        for lane in self._lanes.values():
+            lane.settle()
+
+    def _in_common(self, poll: float, trust: float) -> Shared | None:
+        """What it shares with other nodes; None without a pool."""
+        self._poll = positive("poll", poll)
+        pools = [
+            Shared(self, lane, lane.tier, self._clock, trust) for lane in self._lanes.values() if isinstance(lane.tier, PoolTier)
+        ]
+        if len(pools) > 1:
+            raise ConfigError(f"a node has one pool: there are {len(pools)}")
+        return pools[0] if pools else None
+
+    def _keep_up(self, shared: Shared) -> None:
+        while not self._closing.wait(self._poll):
+            try:
+                shared.epochs.refresh()
+                self._settle()  # what is superseded is dropped on disk too
+            except Exception:
+                _LOG.exception("keeping up with the pool's epochs goes on")
+
     def _lease(
         self, kind: int, tokens: Any, who: Identity, owner: str, ttl: float | None, extra_keys: Mapping[int, bytes] | None
     ) -> Lease:
         """As the manager's, after what lower tiers have of the prefix has been brought up: a lease is on device frames."""
         tokens = as_tokens(tokens)
-        found = self.match(tokens, who, extra_keys=extra_keys)
+        who = self._now(tokens, who, extra_keys)
+        found = super().match(tokens, who, extra_keys=extra_keys)
         with contextlib.ExitStack() as brought:
             if found.lower:
                 there = tokens[: found.hit_tokens + len(found.lower) * self.block_size]
                 with contextlib.suppress(CapacityError):  # no room: what is on the device is what there is
-                    brought.callback(self.sequence(there, who, extra_keys=extra_keys).abort)
+                    brought.callback(self._admit(there, who, extra_keys=extra_keys).abort)
             return super()._lease(kind, tokens, who, owner, ttl, extra_keys)
 
     def _lane(self, level: Level) -> Lane:
@@ -183,9 +252,11 @@ class Node(BlockManager):
             return math.inf if math.isinf(when) else self._wall() + (when - self._clock())
 
         lasting = level.tier if isinstance(level.tier, DiskTier) else None
-        names = Names(level.tier.layout, lasting, self.content, wall)
+        shared = isinstance(level.tier, PoolTier)
+        names = Names(level.tier.layout, lasting, self.content, wall, shared=shared)
         breaker = Breaker(self._clock, level.failures)
-        return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back")
+        callers = _CALLERS if shared else 1
+        return Lane(level.tier, level.deadline, breaker, names, back=level.write == "back", callers=callers)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         ended = self._mover.batches
@@ -240,15 +311,3 @@ def _length(tokens: Any) -> int:
         return len(tokens)
     except TypeError:
         return 0  # the admission says what is wrong with it
-
-
-def _be_the_only_one(node: Node) -> None:
-    """Whose frames they are: two managers on the same ones would each write over what the other believes to have."""
-    tiers = {id(level.tier) for level in node.levels.values()}
-    with _OPENING:
-        for other in _OPEN:
-            shared = next((level.tier.name for level in other.levels.values() if id(level.tier) in tiers), None)
-            if other.device is node.device or shared is not None:
-                what = "the device" if shared is None else f"the tier {shared!r}"
-                raise ConfigError(f"{what} is in use by another node: close it first")
-        _OPEN.add(node)

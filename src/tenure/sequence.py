@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tenure.checks import integer
-from tenure.errors import StaleHandleError, TokenError
+from tenure.errors import IdentityError, StaleHandleError, TokenError
 from tenure.identity import Identity
 from tenure.ledger import Why
 from tenure.transfers import BlockName, Load
@@ -59,12 +59,13 @@ class Appended(NamedTuple):
 
 
 class Sequence:
-    """Holds one reference on each of its blocks until it is released, once. Use it in a `with` block, or call `release()`.
+    """Holds one reference on each of its blocks until it is released, once. Use it in a `with` block, or call `release()`. `who`:
+    the identity that it was asked for (None for a resumed one).
 
     Any method raises StaleHandleError after release.
     """
 
-    __slots__ = ("_manager", "_open", "_who", "_why", "handle", "hit_tokens")
+    __slots__ = ("_manager", "_open", "_who", "_why", "handle", "hit_tokens", "who")
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Sequence:
     ) -> None:
         self._manager = manager
         self._why = why
-        self._who = who
+        self._who = self.who = who
         self._open = owns
         self.handle = handle
         self.hit_tokens = hit
@@ -87,6 +88,11 @@ class Sequence:
     def block_table(self) -> Frames:
         """The frames of its blocks in order, int32."""
         return self._manager._core.table(self.handle)
+
+    @property
+    def tokens(self) -> Frames:
+        """Its token ids in order, int32."""
+        return self._manager._core.tokens(self.handle)
 
     @property
     def num_tokens(self) -> int:
@@ -121,6 +127,14 @@ class Sequence:
         return self.hit_tokens
 
     @property
+    def effective(self) -> Identity:
+        """The identity that its blocks are kept under: `who`, at the epochs of its admission. Raises IdentityError for a resumed
+        sequence, which does not know it."""
+        if self._who is None:
+            raise IdentityError("a resumed sequence does not know whose it is")
+        return self._who
+
+    @property
     def why(self) -> Why:
         """Why its look-up ended where it did."""
         return self._manager._why(self._why, self._who)
@@ -144,6 +158,11 @@ class Sequence:
         core = self._manager._core
         return [Rewrite(*r) for r in core.seal(self.handle, self.num_tokens if upto is None else upto, self._manager._clock())]
 
+    def offer(self, tier: str) -> int:
+        """All that it has sealed is computed, and is to be written to a lower tier whatever that tier's write mode is. Returns
+        how many leading blocks that is. Raises ConfigError for a tier that is not there."""
+        return self._manager._core.offer(self.handle, self._manager._tier(tier), self._manager._clock())
+
     def copied(self) -> None:
         """The copies have been made: their sources need not be held any longer. Any later append says so too."""
         self._manager._core.acknowledge(self.handle, self._manager._clock())
@@ -151,7 +170,9 @@ class Sequence:
     def fork(self) -> Sequence:
         """Another sequence on the same blocks (beams, parallel sampling); whoever writes a shared block first gets a copy."""
         handle = self._manager._core.fork(self.handle, self._manager._clock())
-        return Sequence(self._manager, handle, self.hit_tokens, self._why, self._who)
+        forked = Sequence(self._manager, handle, self.hit_tokens, self._why, self._who)
+        forked.who = self.who
+        return forked
 
     def truncate(self, length: int) -> None:
         """Takes tokens back (speculative decoding): keeps the first `length`."""

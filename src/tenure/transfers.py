@@ -3,17 +3,18 @@ Base of BlockManager, called by whoever owns the bytes; it moves none itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tenure import _core
+from tenure._core import Request
 from tenure.checks import integer
 from tenure.identity import Identity
 
-__all__ = ["BlockName", "Content", "Load", "Transfers", "Write"]
+__all__ = ["BlockName", "Content", "Discovered", "Load", "Reach", "Transfers", "Write"]
 
 
 class BlockName(NamedTuple):
@@ -45,6 +46,23 @@ class Write(NamedTuple):
     target: int
 
 
+class Reach(NamedTuple):
+    """Of the full blocks of a prompt that may be hit: how many there are, and how many from the first on are in other tiers than
+    the one asked about (nearer), and in that one (here)."""
+
+    full: int
+    nearer: int
+    here: int
+
+
+class Discovered(NamedTuple):
+    """Block `at` of a prompt is known to be in frame `frame` of a lower tier now."""
+
+    at: int
+    name: BlockName
+    frame: int
+
+
 class Content(NamedTuple):
     """What a block's bytes are the KV of. `parent`: None for a first block; `expires`: on the manager's clock (inf: never)."""
 
@@ -64,6 +82,8 @@ class Transfers:
     _clock: Callable[[], float]
     _identities: list[Identity]
     _tier: Callable[[str], int]
+    _enter: Callable[..., tuple[int, Any]]
+    _request: Callable[..., Request]
 
     def take_writes(self, tier: str, most: int = 64, *, demote: int = 0) -> list[Write]:
         """Copies to make into a lower tier, about `most`: blocks that its write mode says are due, those before them first.
@@ -96,6 +116,48 @@ class Transfers:
     def lose(self, tier: str, name: BlockName) -> None:
         """A tier's copy of a block turned out bad or gone; with it goes what the tier has below it. Harmless when it is gone."""
         self._core.lose(self._tier(tier), *name, self._clock())
+
+    def reach(
+        self,
+        tokens: Any,
+        who: Identity,
+        tier: str,
+        *,
+        extra_keys: Mapping[int, bytes] | None = None,
+        max_hit: int | None = None,
+    ) -> Reach:
+        """How far the full blocks of a prompt are in a tier, and in others; touches nothing. Raises TokenError, ConfigError."""
+        request = self._asked(extra_keys, max_hit)
+        space, tokens = self._enter(who, tokens)
+        return Reach(*self._core.reach(space, tokens, self._tier(tier), self._clock(), request))
+
+    def discover(
+        self,
+        tokens: Any,
+        who: Identity,
+        tier: str,
+        blocks: int,
+        *,
+        extra_keys: Mapping[int, bytes] | None = None,
+        max_hit: int | None = None,
+    ) -> list[Discovered]:
+        """The first `blocks` blocks of a prompt are in a lower tier, though this manager has not written them there (others fill
+        it too): those that it did not know to be there get a frame each, as far as there is room. Returns them, in order.
+
+        For a tier whose frames are only what is known of it: what a frame stands for is the caller's to remember. Raises
+        TokenError, ConfigError.
+        """
+        integer("blocks", blocks, 0, (1 << 32) - 1)
+        request = self._asked(extra_keys, max_hit)
+        space, tokens = self._enter(who, tokens)
+        found = self._core.discover(space, tokens, self._tier(tier), blocks, self._clock(), request)
+        return [Discovered(at, BlockName(block, generation), frame) for at, block, generation, frame in found]
+
+    def _asked(self, extra_keys: Mapping[int, bytes] | None, max_hit: int | None) -> Request:
+        request = self._request(extra_keys)
+        if max_hit is not None:
+            request.max_hit = integer("max_hit", max_hit, 0, 1 << 62)
+        return request
 
     def content(self, name: BlockName) -> Content:
         """What a block holds. Raises StaleHandleError when it is gone, or was invalidated or has expired."""

@@ -66,6 +66,14 @@ class PoolTier(Tier):
         self._claim_wait = seconds("claim_wait", claim_wait) if claimed == "wait" else 0.0
         self._wall = wall
         self._known: dict[int, tuple[Record, Head]] = {}
+        self._learned: dict[bytes, Head] = {}  # by digest, of blocks that are getting their frames
+
+    def learn(self, digests: Sequence[bytes], heads: Sequence[Head]) -> None:
+        """These blocks will be given frames: until `know` says which, their heads are found by their digests."""
+        with self._gate:
+            self._learned |= zip(digests, heads, strict=True)
+            for digest in list(self._learned)[: -self.frames]:
+                del self._learned[digest]
 
     def know(self, frame: int, record: Record, head: Head) -> None:
         """From now on this frame is the block that `look` found under the record's digest."""
@@ -74,6 +82,8 @@ class PoolTier(Tier):
         if not isinstance(head, Head):
             raise ConfigError(f"head is {head!r}: a Head that look gave is needed")
         self._known[place] = (record, head)
+        with self._gate:
+            self._learned.pop(record.digest, None)
 
     @property
     def claims(self) -> ClaimCounters:
@@ -213,6 +223,8 @@ class PoolTier(Tier):
         gets: dict[int, Get] = {}
         for place, (frame, record) in enumerate(zip(frames, records, strict=True)):
             known = self._known.get(frame)
+            if (known is None or known[0] != record) and (learned := self._learned.get(record.digest)) is not None:
+                known = (record, learned)
             wrong = self._differs(frame, known and known[0], record)
             if known is None or wrong is not None:
                 outcomes[place] = wrong
