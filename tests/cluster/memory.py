@@ -110,19 +110,19 @@ class MemoryPool(PoolTier):
 
     def _store(self, puts: Sequence[Put]) -> list[Outcome]:
         for put in puts:
-            self.server.bytes[put.digest, put.head.token] = bytes(put.envelope), bytes(put.payload)
+            self.server.bytes[put.digest, put.head.token] = put.seal(), bytes(put.payload)
             self.server.heads.setdefault(put.digest, put.head)
         return [None] * len(puts)
 
-    def _fetch(self, gets: Sequence[Get]) -> list[Outcome]:
+    def _fetch(self, gets: Sequence[Get], proven: Callable[[int], Outcome]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for get in gets:
+        for place, get in enumerate(gets):
             found = self.server.bytes.get((get.digest, get.head.token))
             if self.server.down or found is None:
                 outcomes.append(TierError("io" if self.server.down else "empty", "it is not there"))
                 continue
             get.envelope[:], get.payload[:] = found
-            outcomes.append(None)
+            outcomes.append(proven(place))
         return outcomes
 
     def _discard(self, blocks: Sequence[tuple[bytes, bytes]]) -> None:

@@ -19,9 +19,10 @@ from tenure.tiers.heads import MOST_CHUNKS, Head, parse
 from tenure.tiers.index import Index
 from tenure.tiers.namespaces import Namespaces, parse_namespaces
 from tenure.tiers.places import Places
+from tenure.tiers.protocol import Address, Landed, Login, Refused
 from tenure.tiers.record import checksum, entry_bytes, pack, unpack
 from tenure.tiers.store import Format
-from tenure.tiers.wire import Address, Landed, Login, LostError, Refused, Wire
+from tenure.tiers.wire import LostError, Wire
 
 LAYOUT = BlockLayout.of("bf16", 4, layers=1, heads=2, head_size=8)
 _CODECS = [make() for make in CODECS.values()]
@@ -152,7 +153,7 @@ def reply(data: bytes) -> None:
         server.shutdown(socket.SHUT_WR)
         for place in range(1000):
             try:
-                found = wire.receive(memoryview(bytearray(8)) if place % 2 else None, deadline)
+                found = wire.receive((memoryview(bytearray(3)), memoryview(bytearray(5))) if place % 2 else (), deadline)
             except LostError:
                 return
             assert found is None or isinstance(found, bytes | int | list | Landed | Refused)
