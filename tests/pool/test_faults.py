@@ -175,7 +175,9 @@ def test_a_server_that_is_no_valkey(one: servers.Server) -> None:
     import socket
     import threading
 
-    says = iter([b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-5\r\n", b"*3\r\n:1\r\n", b"$99999999999\r\n", b":x\r\n", b"x" * 100000, b""])
+    says = iter(
+        [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-5\r\n", b"*3\r\n:1\r\n", b"$99999999999\r\n", b":x\r\n", b"x" * 100000, b""]
+    )
     with socket.create_server(("127.0.0.1", 0)) as door:
 
         def serve() -> None:
@@ -248,5 +250,3 @@ def test_bad_arguments(one: servers.Server) -> None:
         assert keys(one, tier) == []
         tier.close()
         assert asked(lambda: tier.get("name")) == "closed"
-
-
