@@ -1,11 +1,12 @@
-"""The bulk of a pool in Mooncake Store: nodes in processes of their own, a real master, and all that can be taken away from them."""
+"""The bulk of a pool in Mooncake Store: nodes in processes of their own, a real master, and all that can be taken from them."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from tenure.errors import ConfigError
 from tenure.tiers.base import Outcome
 from tenure.tiers.mooncake import MooncakePlane
+from tenure.tiers.mooncake_process import LATE, Request, _done
 from tests.pool import mooncakes, servers
 from tests.pool.making import again, digests, head_key, in_time, keys, learn, pool, prefix, prefix_of, read, write
 from tests.pool.mooncakes import Master, Node, helper
@@ -25,6 +27,7 @@ servers.needed()
 MIB = 1 << 20
 SEGMENT = 64 * MIB
 PATIENCE = 20.0
+Make = Callable[..., MooncakePlane]
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +53,29 @@ def nodes(one: servers.Server) -> Iterator[list[Node]]:
         node.kill_all()
 
 
-def plane(master: Master | str, segment_bytes: int = SEGMENT, timeout: float = 5.0, **settings: int) -> MooncakePlane:
-    address = master if isinstance(master, str) else master.address
-    return MooncakePlane(address, segment_bytes=segment_bytes, timeout=timeout, **settings)
+@pytest.fixture
+def plane() -> Iterator[Make]:
+    """Makes planes, and closes them."""
+    made: list[MooncakePlane] = []
+
+    def make(
+        master: Master,
+        segment_bytes: int = SEGMENT,
+        timeout: float = 5.0,
+        kind: type[MooncakePlane] = MooncakePlane,
+        **settings: int,
+    ) -> MooncakePlane:
+        made.append(kind(master.address, segment_bytes=segment_bytes, timeout=timeout, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
-def bulk(master: Master) -> Iterator[MooncakePlane]:
-    made = plane(master)
-    yield made
-    made.close()
+def bulk(master: Master, plane: Make) -> MooncakePlane:
+    return plane(master)
 
 
 def name() -> bytes:
@@ -86,13 +102,12 @@ def get(where: MooncakePlane, what: bytes, *sizes: int) -> bytes | str:
 # -- the plane
 
 
-def test_a_payload_of_several_buffers_is_read_into_several_others(bulk: MooncakePlane, master: Master) -> None:
+def test_a_payload_of_several_buffers_is_read_into_several_others(bulk: MooncakePlane, master: Master, plane: Make) -> None:
     what, data = name(), payload(1)
     assert put(bulk, what, data[:100], data[100:101], data[101:]) is None
     other = plane(master, segment_bytes=0)
     assert get(other, what, 9_000, 1_000) == data  # from another process's memory
     assert get(bulk, what, 10_000) == data
-    other.close()
 
 
 def test_what_is_not_there_is_empty_and_what_is_of_another_length_torn(bulk: MooncakePlane) -> None:
@@ -114,14 +129,13 @@ def test_each_payload_of_a_call_has_an_outcome_of_its_own(bulk: MooncakePlane) -
     assert not any(any(parts[0]) for parts in into[1::2])
 
 
-def test_a_payload_larger_than_the_buffers_is_refused_and_the_others_are_not(master: Master) -> None:
+def test_a_payload_larger_than_the_buffers_is_refused_and_the_others_are_not(master: Master, plane: Make) -> None:
     small = plane(master, buffer_bytes=1 << 16)
     names, sizes = [name() for _ in range(4)], [40_000, (1 << 16) + 1, 1 << 16, 40_000]
     data = [payload(n, size) for n, size in enumerate(sizes)]
     outcomes = small.put(names, [[memoryview(each)] for each in data])
     assert [outcome and outcome.kind for outcome in outcomes] == [None, "full", None, None]
     assert [get(small, what, size) for what, size in zip(names, sizes, strict=True)] == [data[0], "full", data[2], data[3]]
-    small.close()
 
 
 def test_what_is_dropped_goes_also_when_it_was_read_just_now(bulk: MooncakePlane) -> None:
@@ -133,7 +147,7 @@ def test_what_is_dropped_goes_also_when_it_was_read_just_now(bulk: MooncakePlane
     assert get(bulk, kept, 10_000) == payload(3)
 
 
-def test_memory_that_is_full_is_an_outcome(harmed: Master) -> None:
+def test_memory_that_is_full_is_an_outcome(harmed: Master, plane: Make) -> None:
     tiny = plane(harmed, segment_bytes=16 * MIB)
     kinds = [put(tiny, name(), payload(4, MIB)) for _ in range(17)]
     assert kinds[0] is None
@@ -141,7 +155,6 @@ def test_memory_that_is_full_is_an_outcome(harmed: Master) -> None:
     lends_nothing = plane(harmed, segment_bytes=0)
     tiny.close()
     assert put(lends_nothing, name(), payload(4)) == "full"  # nobody lends any
-    lends_nothing.close()
 
 
 def test_threads_use_one_plane(bulk: MooncakePlane) -> None:
@@ -161,7 +174,7 @@ def test_threads_use_one_plane(bulk: MooncakePlane) -> None:
     assert not wrong
 
 
-def test_a_closed_plane_says_so(master: Master) -> None:
+def test_a_closed_plane_says_so(master: Master, plane: Make) -> None:
     made = plane(master)
     what = name()
     assert put(made, what, payload(5)) is None
@@ -172,7 +185,6 @@ def test_a_closed_plane_says_so(master: Master) -> None:
     made.drop([what])
     other = plane(master, segment_bytes=0)
     assert get(other, what, 10_000) == "empty"  # the memory went with the node, and the master knows it at once
-    other.close()
 
 
 @pytest.mark.parametrize(
@@ -202,13 +214,37 @@ def test_a_client_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: py
     (tmp_path / "mooncake" / "__init__.py").write_text("raise ImportError('libibverbs.so.1: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"libibverbs\.so\.1.*apt-get install libibverbs1"):
-        plane("127.0.0.1:1")
+        MooncakePlane("127.0.0.1:1")
+
+
+class Slow:
+    """In the place of Mooncake's client: its puts come to their end when the call's time is over."""
+
+    def __init__(self, takes: float) -> None:
+        self.takes = takes
+        self.removed: list[str] = []
+
+    def batch_put_from(self, names: list[str], *_: object) -> list[int]:
+        time.sleep(self.takes)
+        return [0] * len(names)
+
+    def batch_remove(self, names: list[str], force: bool) -> None:
+        assert force
+        self.removed += names
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_put_that_nobody_waits_for_any_more_is_taken_back(late: bool) -> None:
+    store = Slow(0.02 if late else 0.0)
+    request = Request("put", ["a", "b"], [1, 2], time.monotonic() + (0.01 if late else PATIENCE))
+    assert _done(store, None, request, 0) == ([LATE] * 2 if late else [0, 0])
+    assert store.removed == (["a", "b"] if late else [])
 
 
 # -- what is away, slow or comes back empty
 
 
-def test_a_master_that_is_away_at_the_start_is_used_when_it_comes() -> None:
+def test_a_master_that_is_away_at_the_start_is_used_when_it_comes(plane: Make) -> None:
     later = Master()
     made = plane(later, timeout=0.5)
     assert in_time(lambda: put(made, name(), payload(6)), PATIENCE) == "io"
@@ -219,11 +255,10 @@ def test_a_master_that_is_away_at_the_start_is_used_when_it_comes() -> None:
         until("it is used", lambda: put(made, what, payload(6)) is None)
         assert get(made, what, 10_000) == payload(6)
     finally:
-        made.close()
         later.kill()
 
 
-def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(harmed: Master) -> None:
+def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(harmed: Master, plane: Make) -> None:
     made = plane(harmed, timeout=0.5, calls=2)
     what, lost = name(), name()
     assert put(made, what, payload(7)) is None
@@ -233,10 +268,9 @@ def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(ha
     harmed.resume()
     until("it is used again", lambda: get(made, what, 10_000) == payload(7))
     assert get(made, lost, 10_000) == "empty"
-    made.close()
 
 
-def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: Master) -> None:
+def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: Master, plane: Make) -> None:
     made = plane(master, timeout=0.5, calls=2)
     what, lost = name(), [name() for _ in range(4)]
     assert put(made, what, payload(9)) is None
@@ -245,11 +279,10 @@ def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: M
     os.kill(helper(made), signal.SIGCONT)
     until("it is used again", lambda: get(made, what, 10_000) == payload(9))
     assert [get(made, each, 10_000) for each in lost] == ["empty"] * 4
-    made.close()
 
 
-def test_a_plane_whose_process_was_killed_begins_anew(master: Master, caplog: pytest.LogCaptureFixture) -> None:
-    made = plane(master)
+def test_a_plane_whose_process_was_killed_begins_anew(harmed: Master, caplog: pytest.LogCaptureFixture, plane: Make) -> None:
+    made = plane(harmed)
     what = name()
     assert put(made, what, payload(11)) is None
     before = helper(made)
@@ -259,10 +292,9 @@ def test_a_plane_whose_process_was_killed_begins_anew(master: Master, caplog: py
     assert helper(made) != before
     until("the master has seen it", lambda: get(made, what, 10_000) == "empty")
     assert len(caplog.records) == 1, "it is said once"
-    made.close()
 
 
-def test_a_master_that_was_killed_and_comes_back_empty(one: servers.Server, harmed: Master) -> None:
+def test_a_master_that_was_killed_and_comes_back_empty(one: servers.Server, harmed: Master, plane: Make) -> None:
     with pool(one.url, data=plane(harmed, timeout=2.0)) as tier:
         assert write(tier, 1, 2) == [None, None]
         assert read(tier, 1, 2) == [None, None]
@@ -293,8 +325,8 @@ def test_what_one_node_writes_another_reads(one: servers.Server, master: Master,
         assert read(without, 5) == ["foreign"]
 
 
-def test_a_killed_node_takes_its_payloads_with_it(one: servers.Server, master: Master, nodes: list[Node]) -> None:
-    where = prefix()
+def test_a_killed_node_takes_its_payloads_with_it(one: servers.Server, harmed: Master, nodes: list[Node]) -> None:
+    where, master = prefix(), harmed
     nodes += [Node(one.url, where, master.address, SEGMENT), Node(one.url, where, master.address, 0)]
     owner, reader = nodes
     assert owner.write(1, 2, 3) == [None] * 3
@@ -334,8 +366,8 @@ class Between(MooncakePlane):
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, master: Master, taken: bool) -> None:
-    data = Between(master.address, segment_bytes=SEGMENT, timeout=5.0)
+def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, master: Master, plane: Make, taken: bool) -> None:
+    data = plane(master, kind=Between)
     with pool(one.url, data=data) as tier:
         if taken:
             data.then = lambda names: one.command("DEL", head_key(tier, 1))  # type: ignore[method-assign]
@@ -347,8 +379,10 @@ def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, mast
 
 
 @pytest.mark.parametrize("at", [None, 0, -1])
-def test_damaged_bytes_are_a_miss_and_can_be_written_again(one: servers.Server, master: Master, at: int | None) -> None:
-    data = Between(master.address, segment_bytes=SEGMENT, timeout=5.0)
+def test_damaged_bytes_are_a_miss_and_can_be_written_again(
+    one: servers.Server, master: Master, plane: Make, at: int | None
+) -> None:
+    data = plane(master, kind=Between)
     with pool(one.url, data=data) as tier, again(tier, data=plane(master, segment_bytes=0)) as reader:
         assert write(tier, 1) == [None]
         what, size = data.names[0], data.sizes[0]

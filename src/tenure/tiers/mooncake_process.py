@@ -59,7 +59,7 @@ def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     control = socket.socket(fileno=settings.control)
     try:
-        from mooncake.store import MooncakeDistributedStore
+        from mooncake.store import MooncakeDistributedStore, ReplicateConfig
     except ImportError as error:
         control.send(str(error).encode())
         return
@@ -82,32 +82,35 @@ def main() -> None:
         control.send(b"Mooncake's setup gave %d" % code)
         os._exit(1)
     signal.alarm(0)
+    wanted = ReplicateConfig()
+    if settings.segment_bytes:
+        wanted.preferred_segment = store.get_hostname()  # no network to write to; others' memory when this node's is full
     for number, lane in enumerate(settings.lanes):
         place = address + number * settings.lane_bytes
-        threading.Thread(target=_serve, args=(store, socket.socket(fileno=lane), place), daemon=True).start()
+        threading.Thread(target=_serve, args=(store, wanted, socket.socket(fileno=lane), place), daemon=True).start()
     _drop_until_closed(store, control, settings.parent)
     signal.alarm(_CLOSE)
     store.close()  # the master need not find out by itself that the memory is gone
     os._exit(0)  # calls that still run are not waited for
 
 
-def _serve(store: Any, lane: socket.socket, address: int) -> None:
+def _serve(store: Any, wanted: Any, lane: socket.socket, address: int) -> None:
     try:
         while packet := lane.recv(MOST_MESSAGE):
             request = msgspec.msgpack.decode(packet, type=Request)
-            lane.send(msgspec.msgpack.encode(_done(store, request, address)))
+            lane.send(msgspec.msgpack.encode(_done(store, wanted, request, address)))
     except Exception:  # a client that raises is none to go on with
         os._exit(1)
 
 
-def _done(store: Any, request: Request, address: int) -> list[int]:
+def _done(store: Any, wanted: Any, request: Request, address: int) -> list[int]:
     late = [LATE] * len(request.names)
     if time.monotonic() >= request.deadline:
         return late
     places = list(itertools.accumulate(request.sizes[:-1], initial=address))
     if request.kind == "get":
         return list(store.batch_get_into(request.names, places, request.sizes))
-    codes = list(store.batch_put_from(request.names, places, request.sizes))
+    codes = list(store.batch_put_from(request.names, places, request.sizes, wanted))
     if time.monotonic() >= request.deadline:  # nobody waits for it, so nobody will drop it
         store.batch_remove(request.names, True)
         return late
@@ -118,7 +121,10 @@ def _drop_until_closed(store: Any, control: socket.socket, parent: int) -> None:
     while os.getppid() == parent:
         if not select.select([control], [], [], 1.0)[0]:
             continue
-        packet = control.recv(MOST_MESSAGE)
+        try:
+            packet = control.recv(MOST_MESSAGE)
+        except ConnectionResetError:  # closed with something unread
+            return
         if not packet:
             return
         store.batch_remove(msgspec.msgpack.decode(packet, type=list[str]), True)  # nobody reads them: no lease counts
