@@ -64,7 +64,7 @@ class ValkeyTier(ValkeyEntries):
         claim: float = 10.0,
         claimed: Literal["compute", "wait"] = "compute",
         claim_wait: float = 2.0,
-        chunk_bytes: int = 1 << 20,
+        chunk_bytes: int = 4 << 20,
         connections: int = 4,
         timeout: float = 1.0,
         user: str | None = None,
@@ -183,7 +183,7 @@ class ValkeyTier(ValkeyEntries):
         outcomes: list[Outcome] = [None] * len(puts)
         if self._data is not None:
             names = [self._keys.payload(put.digest, put.head.token) for put in puts]
-            outcomes = self._data.put(names, [(memoryview(put.envelope), put.payload) for put in puts])
+            outcomes = self._data.put(names, [(memoryview(put.seal()), put.payload) for put in puts])
         there = [place for place, outcome in enumerate(outcomes) if outcome is None]
         groups = []
         for put in (puts[place] for place in there):
@@ -201,28 +201,40 @@ class ValkeyTier(ValkeyEntries):
         what = "had run out, and another has taken over" if stands else "had run out"
         return TierError("late", f"the claim {what} when the block was to be committed")
 
-    def _fetch(self, gets: Sequence[Get]) -> list[Outcome]:
-        outcomes: list[Outcome] = [None] * len(gets)
+    def _fetch(self, gets: Sequence[Get], proven: Callable[[int], Outcome]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
         here = [place for place, get in enumerate(gets) if get.head.chunk]
         elsewhere = [place for place, get in enumerate(gets) if not get.head.chunk]
         groups = [reading(self._keys, gets[place]) for place in here]
-        replies = self._grouped(groups, sum(len(gets[place].payload) for place in here))
+        whose = [number for number, group in enumerate(groups) for _ in group]
+        missing = [len(group) for group in groups]
+
+        def arrived(place: int) -> None:
+            number = whose[place]
+            missing[number] -= 1
+            if not missing[number]:
+                outcomes[here[number]] = proven(here[number])
+
+        replies = self._grouped(groups, sum(len(gets[place].payload) for place in here), arrived)
         for place, group, parts in zip(here, groups, replies, strict=True):
-            outcomes[place] = came(group, parts)
+            if (wrong := came(group, parts)) is not None:
+                outcomes[place] = wrong
         if elsewhere and self._data is not None:
             names = [self._keys.payload(gets[place].digest, gets[place].head.token) for place in elsewhere]
             into = [(gets[place].envelope, gets[place].payload) for place in elsewhere]
-            for place, outcome in zip(elsewhere, self._data.get(names, into), strict=True):
-                outcomes[place] = outcome
+            for place, wrong in zip(elsewhere, self._data.get(names, into), strict=True):
+                outcomes[place] = wrong or proven(place)
         elif elsewhere:
             for place in elsewhere:
                 outcomes[place] = TierError("foreign", f"the block's bytes are in a data plane that {self.name} does not have")
-        return outcomes
+        return [outcomes[place] for place in range(len(gets))]
 
-    def _grouped(self, groups: list[list[Command]], moved: int) -> list[list[Reply]]:
+    def _grouped(
+        self, groups: list[list[Command]], moved: int, arrived: Callable[[int], None] | None = None
+    ) -> list[list[Reply]]:
         """One trip over bulk connections; the replies of each group."""
         time_for = self._timeout * max(1, -(-moved // TOGETHER))
-        trip = self._client.run(list(itertools.chain(*groups)), time_for, bulk=True)
+        trip = self._client.run(list(itertools.chain(*groups)), time_for, bulk=True, arrived=arrived)
         self._count("trips", trip.trips)
         replies = iter(trip.replies)
         return [list(itertools.islice(replies, len(group))) for group in groups]
