@@ -76,16 +76,25 @@ class Master:
             self.process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it answers nothing, and its connections stay."""
-        self._signal(signal.SIGSTOP)
+        """See `stop`."""
+        assert self.process is not None, "the master does not run"
+        stop(self.process.pid)
 
     def resume(self) -> None:
         """After `pause`."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None, "the master does not run"
-        os.kill(self.process.pid, number)
+        os.kill(self.process.pid, signal.SIGCONT)
+
+
+def stop(process: int) -> None:
+    """SIGSTOP: it answers nothing, and its connections stay. Returns when each of its threads has stopped."""
+    os.kill(process, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{process}/task").iterdir()]
+        return set(states) == {"T"}
+
+    until("all of its threads have stopped", stopped)
 
 
 @contextlib.contextmanager

@@ -129,6 +129,14 @@ def test_each_payload_of_a_call_has_an_outcome_of_its_own(bulk: MooncakePlane) -
     assert not any(any(parts[0]) for parts in into[1::2])
 
 
+def test_one_payload_may_be_read_several_times_in_one_call(bulk: MooncakePlane) -> None:
+    names, data = [name(), name()], [payload(1), payload(2)]
+    assert bulk.put(names, [[memoryview(each)] for each in data]) == [None, None]
+    into = [[memoryview(bytearray(10_000))] for _ in range(5)]
+    assert bulk.get([names[n] for n in (0, 0, 1, 0, 1)], into) == [None] * 5
+    assert [bytes(parts[0]) for parts in into] == [data[n] for n in (0, 0, 1, 0, 1)]
+
+
 def test_a_payload_larger_than_the_buffers_is_refused_and_the_others_are_not(master: Master, plane: Make) -> None:
     small = plane(master, buffer_bytes=1 << 16)
     names, sizes = [name() for _ in range(4)], [40_000, (1 << 16) + 1, 1 << 16, 40_000]
@@ -148,10 +156,9 @@ def test_what_is_dropped_goes_also_when_it_was_read_just_now(bulk: MooncakePlane
 
 
 def test_memory_that_is_full_is_an_outcome(harmed: Master, plane: Make) -> None:
-    tiny = plane(harmed, segment_bytes=16 * MIB)
-    kinds = [put(tiny, name(), payload(4, MIB)) for _ in range(17)]
-    assert kinds[0] is None
-    assert kinds[-1] == "full"
+    tiny = plane(harmed, segment_bytes=16 * MIB, buffer_bytes=32 * MIB)
+    assert put(tiny, name(), payload(4, 15 * MIB)) is None
+    assert put(tiny, name(), payload(4, 17 * MIB)) == "full"  # whatever Mooncake evicts
     lends_nothing = plane(harmed, segment_bytes=0)
     tiny.close()
     assert put(lends_nothing, name(), payload(4)) == "full"  # nobody lends any
@@ -274,7 +281,7 @@ def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: M
     made = plane(master, timeout=0.5, calls=2)
     what, lost = name(), [name() for _ in range(4)]
     assert put(made, what, payload(9)) is None
-    os.kill(helper(made), signal.SIGSTOP)
+    mooncakes.stop(helper(made))
     assert [in_time(lambda n=n: put(made, n, payload(10)), PATIENCE) for n in lost] == ["io"] * 4  # type: ignore[misc]
     os.kill(helper(made), signal.SIGCONT)
     until("it is used again", lambda: get(made, what, 10_000) == payload(9))

@@ -117,7 +117,8 @@ class MooncakePlane:
         sizes = [sum(map(len, parts)) for parts in buffers]
         outcomes: list[Outcome] = [self._fits(size) for size in sizes]
         down: TierError | None = None
-        for places in _trips([n for n, outcome in enumerate(outcomes) if outcome is None], sizes, self._lane_bytes):
+        fitting = [n for n, outcome in enumerate(outcomes) if outcome is None]
+        for places in _trips(fitting, names, sizes, self._lane_bytes):
             request = Request(kind, [_text(names[n]) for n in places], [sizes[n] for n in places], deadline)
             came = down or self._trip(request, [buffers[n] for n in places])
             if isinstance(came, TierError):
@@ -188,15 +189,17 @@ def _pieces(lane: Lane, buffers: Sequence[Sequence[memoryview]]) -> Iterator[lis
         start = ends[-1]
 
 
-def _trips(places: Sequence[int], sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Consecutive places whose payloads go together."""
+def _trips(places: Sequence[int], names: Sequence[bytes], sizes: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Consecutive places whose payloads go together. Mooncake fills one buffer alone of those that a request has for one name."""
     together: list[int] = []
+    seen: set[bytes] = set()
     total = 0
     for place in places:
-        if together and (total + sizes[place] > most or len(together) == _TOGETHER):
+        if together and (total + sizes[place] > most or len(together) == _TOGETHER or names[place] in seen):
             yield together
-            together, total = [], 0
+            together, seen, total = [], set(), 0
         together.append(place)
+        seen.add(names[place])
         total += sizes[place]
     if together:
         yield together
