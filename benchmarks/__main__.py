@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, model, node, policies, report, request, tiers, warm
+from benchmarks import growth, model, mooncake, node, policies, report, request, tiers, warm
 
 ALL = {
     "request": request.run,
@@ -14,6 +14,7 @@ ALL = {
     "node": node.run,
     "model": model.run,
     "warm": warm.run,
+    "mooncake": mooncake.run,
 }
 
 

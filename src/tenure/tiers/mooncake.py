@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,8 @@ class MooncakePlane:
         calls: int = 4,
         buffer_bytes: int = 16 << 20,
     ) -> None:
+        if sys.platform != "linux":
+            raise ConfigError(f"Mooncake needs Linux: this is {sys.platform}")
         self.master = master
         self._timeout = positive("timeout", timeout, 3600)
         if protocol not in ("tcp", "rdma"):
