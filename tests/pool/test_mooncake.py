@@ -78,6 +78,12 @@ def bulk(master: Master, plane: Make) -> MooncakePlane:
     return plane(master)
 
 
+def ready(made: MooncakePlane) -> MooncakePlane:
+    """A plane whose client has met its master."""
+    until("it takes payloads", lambda: put(made, name(), b"x") is None)
+    return made
+
+
 def name() -> bytes:
     return f"{prefix()}:payload".encode()
 
@@ -266,7 +272,7 @@ def test_a_master_that_is_away_at_the_start_is_used_when_it_comes(plane: Make) -
 
 
 def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(harmed: Master, plane: Make) -> None:
-    made = plane(harmed, timeout=0.5, calls=2)
+    made = ready(plane(harmed, timeout=1.0, calls=2))
     what, lost = name(), name()
     assert put(made, what, payload(7)) is None
     harmed.pause()
@@ -278,7 +284,7 @@ def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(ha
 
 
 def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: Master, plane: Make) -> None:
-    made = plane(master, timeout=0.5, calls=2)
+    made = ready(plane(master, timeout=1.0, calls=2))
     what, lost = name(), [name() for _ in range(4)]
     assert put(made, what, payload(9)) is None
     mooncakes.stop(helper(made))

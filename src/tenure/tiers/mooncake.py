@@ -126,9 +126,8 @@ class MooncakePlane:
             came = down or self._trip(request, [buffers[n] for n in places])
             if isinstance(came, TierError):
                 down = came
-            each = [down] * len(places) if isinstance(came, TierError) else came
-            for place, outcome in zip(places, each, strict=True):
-                outcomes[place] = outcome
+            for at, place in enumerate(places):
+                outcomes[place] = came if isinstance(came, TierError) else came[at]
         return outcomes
 
     def _fits(self, size: int) -> Outcome:
@@ -204,8 +203,7 @@ def _trips(places: Sequence[int], names: Sequence[bytes], sizes: Sequence[int], 
         together.append(place)
         seen.add(names[place])
         total += sizes[place]
-    if together:
-        yield together
+    yield from [together] if together else []
 
 
 def _put(code: int) -> Outcome:
