@@ -109,7 +109,7 @@ class Node(BlockManager):
         seq.who = who
         return seq
 
-    def version(self, model: str, session: str) -> dict[str, str | bytes]:
+    def version(self, model: str, session: str) -> dict[str, Any]:
         """The identity fields (`who.with_(**fields)`) that a request of this session has while versions of a model change
         (tenure.cluster.rollouts): what was heard at the last poll, and asks nobody. Keep to it until the request ends. Empty: no
         rollout of the model is known, serve what you have. Raises ConfigError for a session that is no text."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,12 +30,12 @@ class Amount(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What a node has of one version, under all its tenants and epochs."""
+    """What a node has of one version, under all its tenants and epochs; the digests as its identities have them."""
 
     model: str
-    weights: str | bytes
-    adapter: str | bytes
-    tokenizer: str | bytes
+    weights: Any
+    adapter: Any
+    tokenizer: Any
     quantisation: str
     sequences: int
     blocks: int
@@ -109,14 +109,14 @@ class Registry:
 
 def serving(held: Iterable[Held]) -> tuple[Serving, ...]:
     """What there is of each version, of those with the most blocks."""
-    found: dict[tuple[str, str | bytes, str | bytes, str | bytes, str], Amount] = {}
+    found: dict[tuple[Any, ...], Amount] = {}
     for one in held:
         who = one.who
         version = (who.model, who.weights, who.adapter, who.tokenizer, who.quantisation)
         before = found.get(version, Amount())
         found[version] = Amount(before.sequences + one.sequences, before.blocks + one.blocks)
     most = sorted(found.items(), key=lambda item: item[1].blocks, reverse=True)[:_MOST]
-    return tuple(Serving(*version, *amount) for version, amount in most)
+    return tuple(Serving(*version, sequences=amount.sequences, blocks=amount.blocks) for version, amount in most)
 
 
 def _decoded(name: str, entry: bytes) -> NodeInfo:

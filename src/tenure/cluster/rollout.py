@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -18,8 +19,8 @@ from tenure.identity import Identity
 
 __all__ = ["FIELDS", "Board", "Phase", "Rollout", "Version", "checked_version"]
 
-Version = dict[str, str | bytes]
-"""Identity fields and their values."""
+Version = dict[str, Any]
+"""Identity fields and their values, text or bytes (Any: no decoder takes a union of the two)."""
 FIELDS = ("model", "weights", "adapter", "tokenizer", "quantisation")
 """The identity fields that a version may name."""
 _DIGESTS = ("weights", "adapter", "tokenizer")
@@ -191,13 +192,13 @@ class Board:
             raise RecordError(f"what stands in the pool are no rollouts: {error}") from None
 
 
-def checked_version(name: str, model: str, version: Mapping[str, str | bytes]) -> Version:
+def checked_version(name: str, model: str, version: Mapping[str, Any]) -> Version:
     """A copy of a version; an empty digest is b"". Raises IdentityError for other fields than FIELDS, and for weights, adapters
     and tokenizers that are named by anything but a content digest."""
     if not isinstance(version, Mapping) or not version or set(version) - set(FIELDS):
         raise IdentityError(f"{name} is {version!r}: one or more of the fields {', '.join(FIELDS)} are needed")
-    checked = {field: value or b"" if field in _DIGESTS else value for field, value in version.items()}
-    Identity(**({"model": model} | checked))  # type: ignore[arg-type] # of the right types
+    checked: Version = {field: value or b"" if field in _DIGESTS else value for field, value in version.items()}
+    Identity(**({"model": model} | checked))  # of the right types?
     for one in _DIGESTS:
         value = checked.get(one, b"")
         good = 16 <= len(value) <= 64 if isinstance(value, bytes) else _HEX.fullmatch(value) is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tenure.cluster.member import BOARD
 from tenure.cluster.registry import Amount, NodeInfo, Part, Registry
@@ -72,7 +73,7 @@ class Rollouts:
         rollout = self.get(model)
         return Progress(rollout, tuple(self._registry.nodes()))
 
-    def announce(self, model: str, old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> Rollout:
+    def announce(self, model: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Rollout:
         """There is a new version of a model; nobody gets it yet.
 
         model: as requests name it; where identities have another one, give it among the fields. old, new: the same fields, of
