@@ -6,13 +6,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tenure.errors import RecordError
 from tenure.ledger import Held
-from tenure.tiers.pool import PoolTier
+
+if TYPE_CHECKING:
+    from tenure.tiers.pool import PoolTier
 
 __all__ = ["Amount", "NodeInfo", "Part", "Registry", "Serving", "serving"]
 
@@ -109,14 +111,12 @@ class Registry:
 
 def serving(held: Iterable[Held]) -> tuple[Serving, ...]:
     """What there is of each version, of those with the most blocks."""
-    found: dict[tuple[Any, ...], Amount] = {}
-    for one in held:
-        who = one.who
+    found: dict[tuple[Any, ...], Serving] = {}
+    for who, sequences, blocks, _ in held:
         version = (who.model, who.weights, who.adapter, who.tokenizer, who.quantisation)
-        before = found.get(version, Amount())
-        found[version] = Amount(before.sequences + one.sequences, before.blocks + one.blocks)
-    most = sorted(found.items(), key=lambda item: item[1].blocks, reverse=True)[:_MOST]
-    return tuple(Serving(*version, sequences=amount.sequences, blocks=amount.blocks) for version, amount in most)
+        before = found.get(version) or Serving(*version, 0, 0)
+        found[version] = before._replace(sequences=before.sequences + sequences, blocks=before.blocks + blocks)
+    return tuple(sorted(found.values(), key=lambda one: one.blocks, reverse=True)[:_MOST])
 
 
 def _decoded(name: str, entry: bytes) -> NodeInfo:

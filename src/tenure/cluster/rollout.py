@@ -198,7 +198,8 @@ def checked_version(name: str, model: str, version: Mapping[str, Any]) -> Versio
     if not isinstance(version, Mapping) or not version or set(version) - set(FIELDS):
         raise IdentityError(f"{name} is {version!r}: one or more of the fields {', '.join(FIELDS)} are needed")
     checked: Version = {field: value or b"" if field in _DIGESTS else value for field, value in version.items()}
-    Identity(**({"model": model} | checked))  # of the right types?
+    fields: Version = {"model": model}
+    Identity(**(fields | checked))  # of the right types?
     for one in _DIGESTS:
         value = checked.get(one, b"")
         good = 16 <= len(value) <= 64 if isinstance(value, bytes) else _HEX.fullmatch(value) is not None

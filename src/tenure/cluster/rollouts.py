@@ -6,13 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenure.cluster.member import BOARD
 from tenure.cluster.registry import Amount, NodeInfo, Part, Registry
 from tenure.cluster.rollout import Board, Phase, Rollout, checked_version
 from tenure.errors import ConfigError, StateError, TierError
-from tenure.tiers.pool import PoolTier
+
+if TYPE_CHECKING:
+    from tenure.tiers.pool import PoolTier
 
 __all__ = ["Progress", "Rollouts"]
 
