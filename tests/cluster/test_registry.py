@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tenure import ConfigError, Identity, RecordError
@@ -98,6 +100,26 @@ def test_names_tell_nodes_apart_by_themselves() -> None:
         a.refresh()
         b.refresh()
         assert len(registry(server).nodes()) == 2
+
+
+def test_a_node_announces_itself_without_being_asked_to() -> None:
+    server = Server()
+    with node(server, Clock(), background=True, poll=0.01, name="n"):
+        until = time.monotonic() + 30
+        while not registry(server).nodes() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert [info.name for info in registry(server).nodes()] == ["n"]
+    assert registry(server).nodes() == []
+
+
+def test_a_pool_that_is_away_does_not_keep_a_node_from_closing() -> None:
+    clock = Clock()
+    server = Server(clock)
+    with node(server, clock) as kv:
+        assert kv.refresh()
+        server.down = True
+        assert not kv.refresh()
+    assert len(server.names) == 1  # until its time is over
 
 
 def test_what_cannot_be_read_is_said() -> None:

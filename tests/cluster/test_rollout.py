@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import ConfigError, Identity, IdentityError, RecordError, StateError, TierError, content_digest
+from tenure.cluster.epochs import family
 from tenure.cluster.member import BOARD, Member
 from tenure.cluster.rollout import Board, Phase, Rollout
 from tenure.cluster.rollouts import Rollouts
@@ -374,7 +375,9 @@ def test_what_a_node_cannot_read_changes_nothing() -> None:
                 fleet.operator.drain("m")
             assert fleet.server.names[BOARD] == bad
             with fleet.node("new") as new:
-                assert new.version("m", "s") == {}
+                for _ in range(20):
+                    assert new.version("m", "s") == {}
+                assert new.lane_stats("pool").opened == 0  # the pool is well
         fleet.server.names[BOARD] = good
         assert kv.refresh()
         assert fleet.operator.get("m") == rollout
@@ -529,7 +532,9 @@ def test_rolling_back(phase: Phase) -> None:
         for request in running:
             request.step([3] * 5)
             request.finish()
+        before = fleet.server.families.get(family("weights", W2), 0)
         fleet.reclaim()
+        assert fleet.server.families[family("weights", W2)] > before
         for kv in fleet.nodes:
             assert amount(kv, weights=W2) == (0, 0)
             assert ask(kv, "s1", LONG).hit == (24 if kv is fleet.nodes[1] or phase is not Phase.RECLAIMING else 0)
@@ -581,6 +586,7 @@ def test_a_switch_of_any_kind(old: dict[str, Any], new: dict[str, Any], who: Ide
             for other in (stranger, sibling):
                 ask(kv, "s", LONG, other, "another")
             ask(kv, "s", LONG, who)
+            kv.flush()
         fleet.operator.announce("m", old, new)
         fleet.poll()
         assert ask(a, "s", LONG, who).hit == len(LONG)
@@ -598,13 +604,39 @@ def test_a_switch_of_any_kind(old: dict[str, Any], new: dict[str, Any], who: Ide
                 assert ask(kv, "s", LONG, other, "another").hit == len(LONG)
             kv.check()
         assert ask(a, "s", LONG, who).hit == len(LONG)
-        a.flush()
-        with kv_of_old(b, who) as seq:
+        with b.sequence(LONG, who) as seq:
             assert seq.hit_tokens == 0  # neither here nor in the pool
 
 
-def kv_of_old(kv: Node, who: Identity) -> Any:
-    return kv.sequence(LONG, who)
+def test_no_more_is_raised_than_must_be() -> None:
+    """Where the adapter changes too, other adapters on the old weights stay."""
+    mine, others = BASE.with_(adapter=A1), BASE.with_(adapter=content_digest(b"of another"))
+    with Fleet(1) as fleet:
+        (kv,) = fleet.nodes
+        ask(kv, "s", LONG, mine)
+        ask(kv, "s", LONG, others, "other")
+        fleet.operator.announce("bot", {"model": "m", "weights": W1, "adapter": A1}, {"model": "m", "weights": W2, "adapter": A2})
+        fleet.operator.shift("bot", 1.0)
+        fleet.operator.drain("bot")
+        fleet.poll()
+        fleet.reclaim("bot")
+        assert kv.version("bot", "s") == {"model": "m", "weights": W2, "adapter": A2}
+        assert ask(kv, "s", LONG, others, "other").hit == len(LONG)
+        with kv.sequence(LONG, mine) as seq:
+            assert seq.hit_tokens == 0
+
+
+def test_it_is_not_done_before_all_nodes_have_heard_that_it_ends() -> None:
+    with Fleet(2) as fleet:
+        fleet.operator.announce("m", OLD, NEW)
+        fleet.operator.shift("m", 1.0)
+        fleet.operator.drain("m")
+        fleet.poll()
+        for _ in range(3):
+            assert fleet.operator.reclaim("m").phase is Phase.RECLAIMING
+            fleet.poll(fleet.nodes[0])
+        fleet.poll()
+        assert fleet.operator.reclaim("m").phase is Phase.DONE
 
 
 def test_what_one_rollout_has_settled_holds_in_the_next() -> None:

@@ -6,19 +6,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
 
 from tenure.checks import positive
-from tenure.cli import options, show
-from tenure.cluster import rollouts
+from tenure.cli import options, rollout_show, show
 from tenure.cluster.rollout import Phase, Rollout, Version
 from tenure.cluster.rollouts import Rollouts
 from tenure.errors import ConfigError
@@ -123,7 +118,7 @@ def reclaim(
         if not wait:
             _say(operator.reclaim(name))
             return
-        with _bar() as tell:
+        with rollout_show.bar() as tell:
             while not _reclaimed(operator, name, tell):
                 time.sleep(every)
         _say(operator.get(name))
@@ -141,41 +136,16 @@ def status(
         found = operator.all() if model is None else [operator.get(model)]
         told = [operator.progress(rollout.model) for rollout in found]
     if as_json:
-        typer.echo(json.dumps([_document(progress) for progress in told]))
+        typer.echo(json.dumps([rollout_show.document(progress) for progress in told]))
         return
     out = show.console()
     for progress in told:
-        out.print(line(progress.rollout))
+        out.print(rollout_show.line(progress.rollout))
         if progress.nodes:
-            out.print(table(progress))
+            out.print(rollout_show.table(progress))
         out.print()
     if not told:
         out.print("There is no rollout.")
-
-
-def line(rollout: Rollout) -> str:
-    """A rollout in one line: how far it is, and who gets what."""
-    kept, retired = _short(rollout.kept), _short(rollout.retired)
-    if rollout.phase is Phase.DONE:
-        return f"{rollout.model}: done{', rolled back' if rollout.back else ''}; {kept} stays, {retired} is gone"
-    going = " back" if rollout.back else ""
-    if rollout.phase in (Phase.DRAINING, Phase.RECLAIMING):
-        return f"{rollout.model}: {rollout.phase.value}{going}; all sessions get {kept}, {retired} goes"
-    return f"{rollout.model}: {rollout.phase.value}; {rollout.share:.4g} of the sessions get {kept}, the others {retired}"
-
-
-def table(progress: rollouts.Progress) -> Table:
-    """The nodes, and what each has of either version."""
-    out = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("node", "heard", "old: sequences", "blocks", "new: sequences", "blocks", "warmed", "epochs read"):
-        out.add_column(name, justify="left" if name in ("node", "heard") else "right", no_wrap=True)
-    behind = set(progress.behind)
-    for node in progress.nodes:
-        part = progress.part(node)
-        counts = [f"{count:,}" for count in (*part.old, *part.new, part.warmed)]
-        age = "never" if node.age is None else f"{node.age:.0f} s ago"
-        out.add_row(node.name, "not yet" if node.name in behind else "yes", *counts, age)
-    return out
 
 
 def _reclaimed(operator: Rollouts, model: str, tell: Callable[[str, int], None]) -> bool:
@@ -191,27 +161,6 @@ def _reclaimed(operator: Rollouts, model: str, tell: Callable[[str, int], None])
     names = f" on {', '.join(progress.holding)}" if progress.holding else ""
     tell(f"left: {sequences:,} sequences, {blocks:,} blocks{names}", blocks)
     return False
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, int], None]]:
-    """A bar on stderr that fills as blocks go; where nobody watches, a line for every change."""
-    watched = sys.stderr.isatty()
-    columns = TextColumn("{task.description}", markup=False), BarColumn()
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not watched)
-    most, last = 0, ""
-    with bar:
-        task = bar.add_task("reclaiming", total=None)
-
-        def tell(text: str, blocks: int) -> None:
-            nonlocal most, last
-            most = max(most, blocks)
-            bar.update(task, description=text, total=most or None, completed=most - blocks)
-            if not watched and text != last:
-                show.note(text)
-            last = text
-
-        yield tell
 
 
 @contextlib.contextmanager
@@ -241,39 +190,6 @@ def _fields(option: str, given: list[str]) -> Version:
 
 
 def _say(rollout: Rollout) -> None:
-    typer.echo(line(rollout))
+    typer.echo(rollout_show.line(rollout))
     if rollout.phase in _NEXT:
         typer.echo(f"Next: {_NEXT[rollout.phase]}")
-
-
-def _short(version: Version) -> str:
-    """A version as people read it: digests by their beginnings."""
-    return " ".join(f"{name}={_text(value)[:12] or 'none'}" for name, value in sorted(version.items()))
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.hex()
-
-
-def _document(progress: rollouts.Progress) -> dict[str, Any]:
-    rollout = progress.rollout
-    behind = set(progress.behind)
-    return {
-        "model": rollout.model,
-        "phase": rollout.phase.value,
-        "share": rollout.share,
-        "back": rollout.back,
-        "old": {name: _text(value) for name, value in rollout.old.items()},
-        "new": {name: _text(value) for name, value in rollout.new.items()},
-        "nodes": [
-            {
-                "name": node.name,
-                "heard": node.name not in behind,
-                "old": progress.part(node).old._asdict(),
-                "new": progress.part(node).new._asdict(),
-                "warmed": progress.part(node).warmed,
-                "epochs_age": node.age,
-            }
-            for node in progress.nodes
-        ],
-    }

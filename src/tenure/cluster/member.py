@@ -57,7 +57,7 @@ class Member:
     def rollout(self, model: str) -> Rollout | None:
         """The rollout of a model as this node has last heard of it; it asks the pool only where it has never heard of any."""
         if self._board is None:
-            self._in_time(self.read)
+            self._in_time(self._hear)
         return None if self._board is None else self._board.rollouts.get(model)
 
     def version(self, model: str, session: str) -> Version:
@@ -86,7 +86,8 @@ class Member:
 
     def leave(self) -> None:
         """Says that this node is not there any more, if the pool answers."""
-        self._in_time(self._registry.leave)
+        if self._registry.announced:
+            self._in_time(self._registry.leave)
 
     def read(self) -> None:
         """Hears what has changed. What the pool has lost, it is told again. Raises TierError or RecordError."""
@@ -100,6 +101,14 @@ class Member:
         self._pool.swap(BOARD, found, mine.encode())  # if it was changed just now, the next poll sees to it
 
     # -- inside
+
+    def _hear(self) -> None:
+        """For the first time. What cannot be read is no failure of the pool."""
+        try:
+            self.read()
+        except RecordError as error:
+            _LOG.warning("the pool has rollouts that this node cannot read: %s", error)
+            self._board = self._board or Board()
 
     def _retire(self, board: Board) -> None:
         """Nobody hits these any more; what is idle of them goes now, what runs when it ends. Also what came after the last time,

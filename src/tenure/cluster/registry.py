@@ -95,6 +95,11 @@ class Registry:
         self._name, self._mine = name, entry
         return info
 
+    @property
+    def announced(self) -> bool:
+        """Whether this node has said that it is there."""
+        return self._mine is not None
+
     def leave(self) -> None:
         """This node is not there any more."""
         if self._mine is not None and self._pool.get(self._name) == self._mine:
