@@ -74,7 +74,11 @@ def test_from_the_beginning_to_the_end(fleet: Fleet) -> None:
     assert result.exit_code == 0, result.output
     assert "left: 1 sequences" in result.stderr
     assert result.stdout == f"m: done; weights={W2[:12]} stays, weights={W1[:12]} is gone\n"
-    assert "m: done" in run("status", "--model", "m").stdout
+    ask(fleet.nodes[0], "s", prompt(0, 3))
+    fleet.poll()
+    text = run("status", "--model", "m").stdout
+    assert "m: done" in text
+    assert text.splitlines()[2].split() == ["n0", "yes", "0", "0", "0", "3", "0", "0", "s", "ago"]
 
 
 def test_waiting_begins_with_the_nodes_that_have_not_heard(fleet: Fleet) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.checks import integer
 from tenure.cluster.registry import Amount, NodeInfo, Part, Registry, serving
-from tenure.cluster.rollout import Board, Phase, Rollout, Version
+from tenure.cluster.rollout import Board, Rollout, Version
 from tenure.errors import ConfigError, RecordError, TierError
 from tenure.ledger import Held
 
@@ -132,10 +132,9 @@ class Member:
         held = self._node.held()
         parts = {}
         for rollout in board.rollouts.values():
-            if rollout.phase is not Phase.DONE:
-                warmed = self._warmed.get((rollout.model, rollout.begun), 0)
-                old, new = (_amount(held, rollout, version) for version in (rollout.old, rollout.new))
-                parts[rollout.model] = Part(old, new, warmed)
+            warmed = self._warmed.get((rollout.model, rollout.begun), 0)
+            old, new = (_amount(held, rollout, version) for version in (rollout.old, rollout.new))
+            parts[rollout.model] = Part(old, new, warmed)
         return NodeInfo(self.name, self.boot, board.generation, self._epochs.age(), serving(held), parts)
 
 
