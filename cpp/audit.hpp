@@ -145,6 +145,18 @@ inline std::vector<Pool::Held> Pool::held() const {
   return found;
 }
 
+inline std::vector<Pool::Listed> Pool::inventory() const {
+  std::vector<Listed> held;
+  for (u32 id = 0; id < store.records(); ++id) {
+    const Block& b = store.blocks[id];
+    if (!(b.flags & IN_TREE) || dead(b)) continue;
+    u32 in = 0;
+    for (u32 k = 0; k < store.tiers(); ++k) in |= u32(store.in(k, id)) << k;
+    held.push_back({id, b.generation, b.depth, in});
+  }
+  return held;
+}
+
 inline std::vector<u32> Pool::order(u32 k, u32 tenant, double now) {
   tick(now);
   return tenants[tenant].in[k].policy->order(now_);

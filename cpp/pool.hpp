@@ -104,6 +104,11 @@ class Pool {
   };
   std::vector<Held> held() const;
   std::vector<u32> lease_frames(u64 handle) const;
+  // A block that can be hit, and which tiers have it: a bit each.
+  struct Listed {
+    u32 block, generation, depth, tiers;
+  };
+  std::vector<Listed> inventory() const;
   std::size_t idle_sequences() const { return spare_sequences_.size(); }
   void refuse_reentry() const {
     if (owner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
@@ -124,6 +129,7 @@ class Pool {
   std::vector<Lease> leases;
   u32 pinned = 0;
   u64 refused_leases = 0;
+  u64 hidden = 0;                         // how often blocks became unhittable without an event of their own
   std::array<u8, MOST_TIERS> policies{};  // by tier: index into POLICIES, or CUSTOM_POLICY
   std::array<Moved, MOST_TIERS> moved{};
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from tenure import _core
 from tenure.checks import integer
@@ -10,8 +11,18 @@ from tenure.errors import ConfigError
 from tenure.identity import Identity
 from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, Held, TenantStats, TierStats, block_info
 from tenure.tenants import Tenants
+from tenure.transfers import BlockName
 
-__all__ = ["Inspection"]
+__all__ = ["Inspection", "Inventory"]
+
+
+class Inventory(NamedTuple):
+    """What can be hit, at the moment when there had been so many `events`, and so many times `hidden`. `tiers`: by block, a bit
+    for each tier that has it, the device's the lowest."""
+
+    events: int
+    hidden: int
+    tiers: dict[BlockName, int]
 
 
 class Inspection:
@@ -20,6 +31,7 @@ class Inspection:
     frames: int
     tenants: Tenants
     tiers: tuple[str, ...]
+    kept_events: int
     _core: _core.Pool
     _clock: Callable[[], float]
     _identities: list[Identity]
@@ -66,6 +78,16 @@ class Inspection:
             )
             for i, (time_, what, block, generation, frame, tenant, state, tier) in enumerate(rows)
         ]
+
+    def inventory(self) -> Inventory:
+        """Every block that a request could hit and the tiers that have it, at one moment; each after the block before it."""
+        events, hidden, rows = self._core.inventory()
+        return Inventory(events, hidden, {BlockName(block, generation): tiers for block, generation, tiers in rows})
+
+    def hidden(self) -> int:
+        """How often blocks became unhittable without an event of their own: their namespace was invalidated, or they expired in
+        use. `inventory` tells what is left."""
+        return self._core.hidden()
 
     def block(self, frame: int, tier: str = "device") -> BlockInfo | None:
         """The block in a frame of a tier, None when it is free. Raises ConfigError for a frame or tier that does not exist."""

@@ -102,9 +102,9 @@ def test_bad_input() -> None:
         Handover.decode(b"something")
     with pytest.raises(RecordError):
         Handover.decode(Handover(WHO, np.arange(4, dtype=np.int32), 0, {}).encode()[:-3])
-    with Node(ArrayDevice(8), [], SIZE, background=False) as bare, bare.sequence(LONG, WHO) as seq:
-        with pytest.raises(ConfigError, match="no pool"):
-            publish(bare, seq)
+    bare = Node(ArrayDevice(8), [], SIZE, background=False)
+    with bare, bare.sequence(LONG, WHO) as seq, pytest.raises(ConfigError, match="no pool"):
+        publish(bare, seq)
     with node(server, clock) as a:
         seq = prefill(a, LONG)
         with pytest.raises(ConfigError, match="patience"):

@@ -129,7 +129,7 @@ def test_an_error_of_one_rank_leaves_no_rank_waiting() -> None:
     assert not isinstance(found[1], CapacityError)
     group.who[1] = who
     assert group.serve(LONG) == [0, 0, 0]
-    assert all(isinstance(error, TokenError) or isinstance(error, CapacityError) for error in group.serve([-1]))
+    assert all(isinstance(error, TokenError | CapacityError) for error in group.serve([-1]))
     group.close()
 
 

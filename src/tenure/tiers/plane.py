@@ -1,4 +1,4 @@
-"""Where the bulk of a pool lies when it does not lie beside the heads: payloads by name, each written once, read whole or not at all.
+"""Where the bulk of a pool lies when it is not beside the heads: payloads by name, each written once, read whole or not at all.
 Called by a pool tier, which claims and commits names; a plane proves nothing and decides nothing."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["DataPlane"]
 
 
 class DataPlane(Protocol):
-    """Names are never used twice: each holds the token of the claim that it is written under. Calls may come from several threads.
+    """Names are never used twice: each has the token of the claim that it is written under. Calls may come from several threads.
 
     Nothing here raises for a failure of the medium: it is the outcome (io, full, empty, torn) of that payload. No call may last
     longer than the plane's own timeout.

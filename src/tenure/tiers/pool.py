@@ -6,68 +6,23 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, TypeVar
 
 from tenure.checks import integer, seconds
 from tenure.errors import ConfigError, RecordError, TierError
 from tenure.tiers.base import Outcome, Tier
 from tenure.tiers.codec import Codec, Raw
-from tenure.tiers.heads import Head
+from tenure.tiers.heads import ClaimCounters, Families, Get, Head, Look, Put
 from tenure.tiers.layout import BlockLayout
 from tenure.tiers.record import Record, checked_key, entry_bytes, pack, unpack
 
 __all__ = ["TOGETHER", "ClaimCounters", "Families", "Get", "Head", "Look", "PoolTier", "Put"]
 
+T = TypeVar("T")
 TOGETHER = 8 << 20
 """Bytes that are moved in one round trip, so that a slow pool fails soon and a checksum finds its payload in the cache."""
 _BROKEN = frozenset({"empty", "torn", "checksum"})
 """Kinds of TierError after which a committed block is of use to nobody."""
-
-
-class Look(NamedTuple):
-    """What a pool has of a chain: the heads of the longest prefix that is committed, the value of each epoch family that was asked
-    for (None: there is no such family), and the round trips that this took."""
-
-    heads: list[Head]
-    values: list[int | None]
-    trips: int
-
-
-class Families(list[int]):
-    """Values of epoch families in the order asked for. `confirmed`: a replica has them too; True as well where there is none."""
-
-    def __init__(self, values: Sequence[int], confirmed: bool) -> None:
-        super().__init__(values)
-        self.confirmed = confirmed
-
-
-class ClaimCounters(NamedTuple):
-    """What came of writing: claims won, blocks that were committed already, commits that were refused, those of them where
-    somebody else had taken over; and round trips of every sort."""
-
-    won: int
-    already: int
-    refused: int
-    taken_over: int
-    trips: int
-
-
-class Put(NamedTuple):
-    """A block to be stored under a claim that was won: its bytes, and the head that is to stand for it."""
-
-    digest: bytes
-    envelope: bytes
-    payload: memoryview
-    head: Head
-
-
-class Get(NamedTuple):
-    """A block to be fetched: where it is, and the memory for its envelope and its payload, of just their sizes."""
-
-    digest: bytes
-    head: Head
-    envelope: memoryview
-    payload: memoryview
 
 
 class PoolTier(Tier):
@@ -75,7 +30,7 @@ class PoolTier(Tier):
     then signed, unsigned and wrongly signed ones refused. claimed: what a lookup does at a block that somebody is writing:
     "compute" ends the prefix there, "wait" waits for it, at most `claim_wait` seconds. wall: seconds since the epoch.
 
-    `capacity_bytes`: the most that the blocks known to this node take of the pool; of this machine's memory a frame takes a record.
+    `capacity_bytes`: the most that the blocks known to this node take of the pool; of this machine's memory a frame has a record.
 
     `write` puts a block into the pool unless it is there already: either way its outcome is None and the frame knows it. A block
     that another node is writing is refused as `claimed`, one whose claim ran out as `late`. `read` gives only what is proven, as
@@ -215,6 +170,8 @@ class PoolTier(Tier):
             self._known.pop(frame, None)
         outcomes: list[Outcome] = []
         for part in _parts([self._bound] * len(frames)):
+            if (down := _down(outcomes)) is not None:  # so that a pool that hangs costs one timeout, not one a part
+                return outcomes + [down] * (len(frames) - len(outcomes))
             outcomes += self._write_part(frames[part], blocks[part], records[part])
         return outcomes
 
@@ -272,7 +229,9 @@ class PoolTier(Tier):
         broken: list[tuple[bytes, bytes]] = []
         for part in _parts([len(gets[place].payload) for place in places]):
             now = places[part]
-            for place, outcome in zip(now, self._fetch([gets[place] for place in now]), strict=True):
+            down = _down(outcomes)
+            came = self._fetch([gets[place] for place in now]) if down is None else [down] * len(now)
+            for place, outcome in zip(now, came, strict=True):
                 get = gets[place]
                 wrong = outcome or self._proven(get, records[place], into[place])
                 outcomes[place] = wrong
@@ -313,6 +272,25 @@ class PoolTier(Tier):
 
     def _close(self) -> None:
         self._known.clear()
+
+    # -- inside
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        """Does what is asked beside blocks; counts why it could not be done."""
+        if not self._enter():
+            raise TierError("closed", f"the tier {self.name} is closed")
+        try:
+            return work()
+        except TierError as error:
+            self._refuse(error.kind)
+            raise
+        finally:
+            self._leave()
+
+
+def _down(outcomes: Sequence[Outcome]) -> Outcome:
+    """Why the pool did not answer, if it did not."""
+    return next((outcome for outcome in outcomes if outcome is not None and outcome.kind == "io"), None)
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[slice]:

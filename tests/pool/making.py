@@ -1,0 +1,106 @@
+"""What the pool's tests share: tiers on a server with a prefix of their own, blocks in them, and a plain client to look behind them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tenure.errors import TierError
+from tenure.tiers import BlockLayout
+from tenure.tiers.valkey import ValkeyTier
+from tests.pool.servers import Cluster, Server, command
+from tests.tiers.making import PAGED, block, buffers, record
+
+T = TypeVar("T")
+CHUNK = 3000
+"""Bytes: a block of the layout PAGED has three chunks."""
+_serial = itertools.count()
+
+
+def prefix() -> str:
+    """One that nothing else has on a server that tests share."""
+    return f"t{os.getpid()}.{next(_serial)}"
+
+
+def pool(url: str, layout: BlockLayout = PAGED, kind: type[ValkeyTier] = ValkeyTier, **settings: Any) -> ValkeyTier:
+    """A tier for which no record of the tests has expired."""
+    given = {"frames": 64, "wall": lambda: 0.0, "chunk_bytes": CHUNK, "prefix": prefix(), "timeout": 5.0}
+    return kind(layout, url, **(given | settings))
+
+
+def again(tier: ValkeyTier, **settings: Any) -> ValkeyTier:
+    """Another node on the same pool."""
+    return pool(tier.url, tier.layout, prefix=prefix_of(tier), codec=tier.codec, **settings)
+
+
+def prefix_of(tier: ValkeyTier) -> str:
+    return tier._keys.names.decode().split(":")[0]
+
+
+def write(tier: ValkeyTier, *frames: int) -> list[str | None]:
+    """Into each frame the block of its number; why each was refused."""
+    blocks, records = [block(tier.layout, n) for n in frames], [record(tier.layout, n) for n in frames]
+    return [outcome and outcome.kind for outcome in tier.write(frames, blocks, records)]
+
+
+def read(tier: ValkeyTier, *frames: int) -> list[str | None]:
+    """Why each frame was refused; what is not refused must be right."""
+    into = buffers(tier.layout, len(frames))
+    outcomes = tier.read(frames, [record(tier.layout, n) for n in frames], into)
+    for frame, outcome, data in zip(frames, outcomes, into, strict=True):
+        assert outcome is not None or bytes(data) == block(tier.layout, frame).tobytes()
+    return [outcome and outcome.kind for outcome in outcomes]
+
+
+def digests(*frames: int, layout: BlockLayout = PAGED) -> list[bytes]:
+    return [record(layout, n).digest for n in frames]
+
+
+def learn(tier: ValkeyTier, *frames: int) -> int:
+    """Looks the blocks up as a chain, and knows those that were found; how many."""
+    heads = tier.look(digests(*frames, layout=tier.layout), []).heads
+    for frame, head in zip(frames, heads, strict=False):
+        tier.know(frame, record(tier.layout, frame), head)
+    return len(heads)
+
+
+def asked(call: Callable[[], object]) -> str | None:
+    """Why a call that raises was refused."""
+    try:
+        call()
+    except TierError as error:
+        return error.kind
+    return None
+
+
+def keys(where: Server | Cluster, tier: ValkeyTier) -> list[str]:
+    """All keys of a pool, as a plain client sees them; without the prefix."""
+    servers = where.primaries() if isinstance(where, Cluster) else [where]
+    found = itertools.chain(*(server.command("KEYS", f"{prefix_of(tier)}:*") for server in servers))
+    return sorted(key.decode() for key in found)
+
+
+def head_key(tier: ValkeyTier, frame: int) -> bytes:
+    return tier._keys.head(record(tier.layout, frame).digest)
+
+
+def parts(where: Server, tier: ValkeyTier, frame: int) -> list[bytes]:
+    """The keys beside a head: the envelope's, then the chunks' in order."""
+    found = where.command("KEYS", head_key(tier, frame)[:-1].replace(b"[", b"?") + b"d*")
+    return sorted(found, key=lambda key: (not key.endswith(b":e"), int(key.rpartition(b":")[2]) if key[-1:] != b"e" else 0))
+
+
+def in_time(call: Callable[[], T], most: float) -> T:
+    """What a call gives; fails when it takes longer than `most` seconds, which is far more than it may."""
+    result: list[T] = []
+    thread = threading.Thread(target=lambda: result.append(call()), daemon=True)
+    thread.start()
+    thread.join(most)
+    assert result, "the call hangs or raised"
+    return result[0]
+
+
+__all__ = [name for name in globals() if not name.startswith("_")] + ["command"]
