@@ -100,6 +100,10 @@ class Pool {
   // -- reading (audit.hpp)
   void check() const;
   std::vector<u32> order(u32 tier, u32 tenant, double now);
+  struct Held {
+    u32 space, sequences, blocks, valid;  // valid: of both, those that have not been invalidated
+  };
+  std::vector<Held> held() const;
   std::vector<u32> lease_frames(u64 handle) const;
   // A block that can be hit, and which tiers have it: a bit each.
   struct Listed {

@@ -55,6 +55,13 @@ inline void bind_reading(PoolClass& pool) {
                                       u64(p.sequences.size()) - p.idle_sequences());
              });
            })
+      .def("held",
+           [](PyPool& p) {
+             std::vector<std::tuple<u32, u32, u32, u32>> rows;
+             for (const Pool::Held& h : locked(p, [&] { return p.held(); }))
+               rows.emplace_back(h.space, h.sequences, h.blocks, h.valid);
+             return rows;
+           })
       .def("tenant",
            [](PyPool& p, u32 tenant, u32 tier) {
              check_tier(p, tier);

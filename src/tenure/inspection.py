@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tenure import _core
 from tenure.checks import integer
 from tenure.errors import ConfigError
-from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, TenantStats, TierStats, block_info
+from tenure.identity import Identity
+from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, Held, TenantStats, TierStats, block_info
 from tenure.tenants import Tenants
 from tenure.transfers import BlockName
 
@@ -33,6 +34,7 @@ class Inspection:
     kept_events: int
     _core: _core.Pool
     _clock: Callable[[], float]
+    _identities: list[Identity]
 
     def check(self) -> Counts:
         """Recomputes every invariant from the records. Raises IntegrityError, with numbers, when the books are wrong."""
@@ -54,6 +56,10 @@ class Inspection:
         pinned, refused, logged, running = self._core.totals()
         swapped = self._core.states()[4]
         return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running, "swapped": swapped}
+
+    def held(self) -> list[Held]:
+        """What there is of each namespace: of those that have an open sequence or a block."""
+        return [Held(self._identities[space], *counts) for space, *counts in self._core.held()]
 
     def events(self, since: int = 0) -> list[Event]:
         """The events from number `since` on, as far as they are still kept."""

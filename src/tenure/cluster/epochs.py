@@ -105,6 +105,14 @@ class Epochs:
         with self._lock:
             return self._entry(who).families
 
+    def age(self) -> float | None:
+        """How long ago the readings were begun that this node relies on for what requests have named lately: the oldest, s; 0
+        when none was named, None when something was never read."""
+        with self._lock:
+            wanted = {name for known in self._known.values() for name in known.families}
+            age = max((self._clock() - self._families[name].at for name in wanted), default=0.0)
+        return age if age < math.inf else None
+
     def proven(self, who: Identity) -> bool:
         """Whether its epochs were read not too long ago."""
         with self._lock:
