@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tenure.breaker import Breaker
-from tenure.checks import integer, positive
+from tenure.checks import integer, positive, seconds
+from tenure.errors import ConfigError
 from tenure.lab.fleet import Costs, Floats, Found, Incident, Load, Shards
 
 __all__ = ["first_asked", "simulate"]
 
 _AT_ONCE = 16
-_TOGETHER = 8 << 20
-"""Bytes of payload that one trip moves, as a pool's tier moves them."""
 _FAMILIES = 0
 """The shard that has all epoch families."""
 _STEP = 0.5
@@ -38,12 +37,25 @@ def first_asked(count: int) -> list[int]:
 
 
 def simulate(
-    nodes: int, shards: int, load: Load, costs: Costs, duration: float, *, seed: int = 0, incidents: Sequence[Incident] = ()
+    nodes: int,
+    shards: int,
+    load: Load,
+    costs: Costs,
+    duration: float,
+    *,
+    settle: float = 0.0,
+    seed: int = 0,
+    incidents: Sequence[Incident] = (),
 ) -> Found:
     """`duration` seconds of so many nodes on a pool of so many shards that begins with every prefix committed, each node with the
-    prefixes asked for most. Raises ConfigError for what does not fit."""
+    prefixes asked for most; what happens in the first `settle` of them is counted in lines only. Raises ConfigError for what does
+    not fit."""
     integer("nodes", nodes, 1, 1 << 20)
-    return _Simulation(nodes, Shards(shards), load, costs, positive("duration", duration), seed, incidents).run()
+    if seconds("settle", settle) >= positive("duration", duration):
+        raise ConfigError(f"settle is {settle:g} s of {duration:g}: less is needed, so that something is counted")
+    for incident in incidents:
+        integer("incident.shard", incident.shard, 0, shards - 1)
+    return _Simulation(nodes, Shards(shards), load, costs, duration, settle, seed, incidents).run()
 
 
 class _Node:
@@ -62,9 +74,17 @@ class _Node:
 
 class _Simulation:
     def __init__(
-        self, nodes: int, shards: Shards, load: Load, costs: Costs, duration: float, seed: int, incidents: Sequence[Incident]
+        self,
+        nodes: int,
+        shards: Shards,
+        load: Load,
+        costs: Costs,
+        duration: float,
+        settle: float,
+        seed: int,
+        incidents: Sequence[Incident],
     ) -> None:
-        self.load, self.costs, self.duration, self.shards = load, costs, duration, shards
+        self.load, self.costs, self.duration, self.settle, self.shards = load, costs, duration, settle, shards
         self.random = np.random.default_rng(seed)
         self.now = 0.0
         self.heap: list[tuple[float, int, _Process, bool | None]] = []
@@ -72,7 +92,7 @@ class _Simulation:
         self.timeout = max((one.timeout for one in incidents), default=0.0)
         weights = 1.0 / np.arange(1, load.prefixes + 1) ** load.skew
         self.popular = np.cumsum(weights / weights.sum())
-        self.part = max(1, _TOGETHER // (load.block_bytes * load.run))  # heads of a trip that moves payload
+        self.part = max(1, load.together // (load.block_bytes * load.run))  # heads of a trip that moves payload
         self.places: dict[int, Places] = {}  # of a prefix
         self.stands: dict[int, npt.NDArray[np.uint8]] = {}  # what stands at its heads
         self.epoch = 0
@@ -85,18 +105,21 @@ class _Simulation:
         for incident in incidents:
             self._at(incident.at, self._happens(incident))
         self._at(_STEP, self._watch())
+        self.before = np.zeros_like(shards.busy)
+        self._at(settle, self._settled())
 
     def run(self) -> Found:
         while self.heap and self.heap[0][0] <= self.duration:
             self.now, _, process, well = heapq.heappop(self.heap)
             self._step(process, well)
-        each = {name: np.maximum(self.lines[name], 1) for name in ("requests", "blocks")}
+        with np.errstate(invalid="ignore"):
+            reused, failed = self.lines["reused"] / self.lines["blocks"], self.lines["failed"] / self.lines["requests"]
         return Found(
-            busy=self.shards.busy / self.duration,
+            busy=(self.shards.busy - self.before) / (self.duration - self.settle),
             latency=np.array(self.latency),
             step=_STEP,
-            line_reused=self.lines["reused"] / each["blocks"],
-            line_failed=self.lines["failed"] / each["requests"],
+            line_reused=reused,
+            line_failed=failed,
             line_busiest=self.lines["busiest"],
             **{name: self.count[name] for name in Found.__dataclass_fields__ if Found.__dataclass_fields__[name].type == "int"},
         )
@@ -129,6 +152,12 @@ class _Simulation:
             self.lines["busiest"][step] = (self.shards.busy - before).max() / _STEP
             before = self.shards.busy.copy()
             yield _STEP
+
+    def _settled(self) -> _Process:
+        self.count.clear()
+        self.latency.clear()
+        self.before = self.shards.busy.copy()
+        yield from ()
 
     def _happens(self, incident: Incident) -> _Process:
         if incident.kind == "down":

@@ -59,9 +59,11 @@ class Load:
     """What each node is asked: `rate` requests a second at random times, of `blocks` blocks, of which the first `shared` are one
     of `prefixes` that all nodes are asked for (by Zipf's law, exponent `skew`), the rest nobody else's.
 
-    A node has the `held` prefixes that it used last, and computes a block in `prefill` seconds. A block has `block_bytes` of
-    payload, `beside` its head in the shards or elsewhere. `run`: blocks that one head stands for. Families are read with each
-    look-up (`asked`) and every `poll` seconds. Raises ConfigError for what does not fit.
+    A node has the `held` prefixes that it used last, and computes a block in `prefill` seconds, as many at once as it is asked
+    for. A block has `block_bytes` of payload, `beside` its head in the shards or elsewhere; a trip moves `together` bytes of it.
+    `run`: blocks that one head stands for. Families are read with each look-up (`asked`) and every `poll` seconds.
+
+    Raises ConfigError for what does not fit.
     """
 
     rate: float = 4.0
@@ -73,6 +75,7 @@ class Load:
     prefill: float = 0.0016
     block_bytes: int = 2 << 20
     beside: bool = False
+    together: int = 8 << 20
     run: int = 1
     asked: bool = True
     poll: float = 1.0
@@ -82,7 +85,7 @@ class Load:
             positive(f"load.{name}", getattr(self, name))
         for name in ("prefill", "skew"):
             seconds(f"load.{name}", getattr(self, name))
-        for name, least in (("blocks", 1), ("prefixes", 1), ("held", 0), ("run", 1), ("block_bytes", 1)):
+        for name, least in (("blocks", 1), ("prefixes", 1), ("held", 0), ("run", 1), ("block_bytes", 1), ("together", 1)):
             integer(f"load.{name}", getattr(self, name), least, 1 << 40)
         integer("load.shared", self.shared, 0, self.blocks)
         if self.shared % self.run or self.blocks % self.run:
@@ -114,7 +117,7 @@ class Found:
 
     Blocks: `near` were on the node, `hit` in the pool, `computed` were not; `wasted`: of those, what others had or were at.
     Heads: claims `won`, `already` committed, `claimed` by others. Lines, a figure for each step of `step` seconds: blocks that
-    were not computed, requests that failed (both as a share), and the busiest shard's work.
+    were not computed, requests that failed (both as a share; NaN where there was none), and the busiest shard's work.
     """
 
     busy: Floats
