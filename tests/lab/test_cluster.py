@@ -9,7 +9,8 @@ import pytest
 
 from tenure import ConfigError
 from tenure.lab.cluster import first_asked, simulate
-from tenure.lab.fleet import Costs, Found, Incident, Load, Shards
+from tenure.lab.fleet import Costs, Found, Incident, Load
+from tenure.lab.queues import Shards
 
 MANY = 60_000
 COSTS = Costs(trip=10e-6, get=1e-6, families=2e-6, bump=10e-6, claim=2e-6, commit=5e-6, rtt=200e-6)
@@ -71,6 +72,11 @@ def test_a_seed_gives_the_same_again_and_another_does_not() -> None:
     first, again, other = (figures(simulate(5, 3, SMALL, COSTS, 2.0, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+def test_whole_numbers_are_numbers() -> None:
+    whole, real = Load(rate=20, blocks=4, shared=0, prefill=0, poll=1), Load(rate=20.0, blocks=4, shared=0, prefill=0.0, poll=1.0)
+    assert figures(simulate(3, 2, whole, replace(COSTS, digest=0), 2)) == figures(simulate(3, 2, real, COSTS, 2.0))
 
 
 def test_the_work_is_that_of_the_requests() -> None:
@@ -155,6 +161,7 @@ def test_runs_and_larger_trips_ask_less() -> None:
         (lambda: replace(SMALL, shared=33), "load.shared"),
         (lambda: replace(SMALL, run=5), "runs of 5"),
         (lambda: Incident("flood", 1.0), "flood"),
+        (lambda: Incident("cold", -1.0), "incident.at"),
         (lambda: simulate(0, 1, SMALL, COSTS, 1.0), "nodes"),
         (lambda: simulate(1, 0, SMALL, COSTS, 1.0), "shards"),
         (lambda: simulate(1, 1, SMALL, COSTS, 0.0), "duration"),

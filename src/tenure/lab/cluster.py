@@ -3,7 +3,6 @@ Called by whoever plans a pool; it moves no bytes, asks no server, and gives the
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Generator, Iterator, Sequence
@@ -14,7 +13,8 @@ import numpy.typing as npt
 from tenure.breaker import Breaker
 from tenure.checks import integer, positive, seconds
 from tenure.errors import ConfigError
-from tenure.lab.fleet import Costs, Floats, Found, Incident, Load, Shards
+from tenure.lab.fleet import Costs, Found, Incident, Load
+from tenure.lab.queues import Floats, Process, Shards, Time
 
 __all__ = ["first_asked", "simulate"]
 
@@ -26,8 +26,6 @@ _CLAIMED, _COMMITTED = 1, 2
 
 Places = npt.NDArray[np.intp]
 """The shard of each head."""
-_Process = Generator[Floats | float, bool, None]
-"""It yields work for the shards, or seconds that pass, and is told whether all answered."""
 
 
 def first_asked(count: int) -> list[int]:
@@ -86,10 +84,7 @@ class _Simulation:
     ) -> None:
         self.load, self.costs, self.duration, self.settle, self.shards = load, costs, duration, settle, shards
         self.random = np.random.default_rng(seed)
-        self.now = 0.0
-        self.heap: list[tuple[float, int, _Process, bool | None]] = []
-        self.serial = itertools.count()
-        self.timeout = max((one.timeout for one in incidents), default=0.0)
+        self.time = Time(shards, costs.rtt, max((one.timeout for one in incidents), default=0.0))
         weights = 1.0 / np.arange(1, load.prefixes + 1) ** load.skew
         self.popular = np.cumsum(weights / weights.sum())
         self.part = max(1, load.together // (load.block_bytes * load.run))  # heads of a trip that moves payload
@@ -103,15 +98,14 @@ class _Simulation:
         for _ in range(nodes):
             self._enter(min(load.held, load.prefixes))
         for incident in incidents:
-            self._at(incident.at, self._happens(incident))
-        self._at(_STEP, self._watch())
+            self.time.begin(self._happens(incident), incident.at)
+        self.time.begin(self._watch(), _STEP)
         self.before = np.zeros_like(shards.busy)
-        self._at(settle, self._settled())
+        self.time.begin(self._settled(), settle)
 
     def run(self) -> Found:
-        while self.heap and self.heap[0][0] <= self.duration:
-            self.now, _, process, well = heapq.heappop(self.heap)
-            self._step(process, well)
+        self.time.run(self.duration)
+        self.count.update(trips=self.time.trips, batches=self.time.batches)
         with np.errstate(invalid="ignore"):
             reused, failed = self.lines["reused"] / self.lines["blocks"], self.lines["failed"] / self.lines["requests"]
         return Found(
@@ -124,44 +118,28 @@ class _Simulation:
             **{name: self.count[name] for name in Found.__dataclass_fields__ if Found.__dataclass_fields__[name].type == "int"},
         )
 
-    # -- time passes
-
-    def _at(self, when: float, process: _Process) -> None:
-        heapq.heappush(self.heap, (when, next(self.serial), process, None))
-
-    def _step(self, process: _Process, well: bool | None) -> None:
-        try:
-            wanted = process.send(well)  # type: ignore[arg-type]  # None starts it
-        except StopIteration:
-            return
-        if isinstance(wanted, float):
-            heapq.heappush(self.heap, (self.now + wanted, next(self.serial), process, True))
-            return
-        self.count["trips"] += 1
-        self.count["batches"] += int(np.count_nonzero(wanted))
-        end, whole = self.shards.serve(self.now, wanted)
-        end = end if whole else max(end, self.now + self.timeout)
-        heapq.heappush(self.heap, (end + self.costs.rtt, next(self.serial), process, whole))
+    # -- what is counted, and what happens
 
     def _line(self, name: str, value: float) -> None:
-        self.lines[name][int(self.now / _STEP)] += value
+        self.lines[name][int(self.time.now / _STEP)] += value
 
-    def _watch(self) -> _Process:
+    def _watch(self) -> Process:
         before = np.zeros_like(self.shards.busy)
         for step in itertools.count():
             self.lines["busiest"][step] = (self.shards.busy - before).max() / _STEP
             before = self.shards.busy.copy()
             yield _STEP
 
-    def _settled(self) -> _Process:
+    def _settled(self) -> Process:
         self.count.clear()
         self.latency.clear()
+        self.time.trips = self.time.batches = 0
         self.before = self.shards.busy.copy()
         yield from ()
 
-    def _happens(self, incident: Incident) -> _Process:
+    def _happens(self, incident: Incident) -> Process:
         if incident.kind == "down":
-            self.shards.down[incident.shard] = (self.now, self.now + incident.lasts)
+            self.shards.down[incident.shard] = (self.time.now, self.time.now + incident.lasts)
         elif incident.kind == "cold":
             for _ in range(incident.nodes):
                 self._enter(0)
@@ -173,22 +151,22 @@ class _Simulation:
     # -- what nodes do
 
     def _enter(self, held: int) -> None:
-        node = _Node(Breaker(lambda: self.now), iter(range(held)), self.epoch)
-        self._at(self.now, self._asks(node))
-        self._at(self.now + self.random.uniform(0, self.load.poll), self._polls(node))
+        node = _Node(Breaker(lambda: self.time.now), iter(range(held)), self.epoch)
+        self.time.begin(self._asks(node))
+        self.time.begin(self._polls(node), self.random.uniform(0, self.load.poll))
 
-    def _asks(self, node: _Node) -> _Process:
+    def _asks(self, node: _Node) -> Process:
         while True:
             yield float(self.random.exponential(1 / self.load.rate))
-            self._at(self.now, self._request(node))
+            self.time.begin(self._request(node))
 
-    def _polls(self, node: _Node) -> _Process:
+    def _polls(self, node: _Node) -> Process:
         while True:
             if (yield self._families(self.costs.families)):
                 node.knows(self.epoch)
             yield self.load.poll
 
-    def _request(self, node: _Node) -> _Process:
+    def _request(self, node: _Node) -> Process:
         load = self.load
         prefix = int(np.searchsorted(self.popular, self.random.random()))
         if load.asked:
@@ -219,7 +197,7 @@ class _Simulation:
             self._line("failed", 1)
             return 0
         yield len(places) * self.load.run * self.costs.digest
-        began = self.now
+        began = self.time.now
         there = _leading(stands)
         ask = first_asked(len(places))
         families = self._families(self.costs.families) if self.load.asked else 0.0
@@ -236,7 +214,7 @@ class _Simulation:
             self.count["failed"] += 1
             self._line("failed", 1)
             return 0
-        self.latency.append(self.now - began)
+        self.latency.append(self.time.now - began)
         return there
 
     def _move(self, node: _Node, places: Places, each: float, byte: float) -> Generator[Floats | float, bool, int]:
@@ -249,7 +227,7 @@ class _Simulation:
             self.count["moved_bytes"] += len(now) * self.load.block_bytes * self.load.run
         return len(places)
 
-    def _write(self, node: _Node, places: Places, stands: npt.NDArray[np.uint8]) -> _Process:
+    def _write(self, node: _Node, places: Places, stands: npt.NDArray[np.uint8]) -> Process:
         """Claims and commits what was computed; `stands` are those of the heads that others want too, the first ones."""
         load, costs = self.load, self.costs
         size = load.block_bytes * load.run if load.beside else 0

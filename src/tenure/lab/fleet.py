@@ -1,4 +1,4 @@
-"""The words of a plan for a pool: what work costs, what nodes ask, what goes wrong, and what came of it; and the shards' queues.
+"""The words of a plan for a pool: what work costs, what nodes ask, what goes wrong, and what came of it.
 Used by the simulation and by whoever plans; nothing here knows what a request does."""
 
 from __future__ import annotations
@@ -6,15 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-import numpy as np
-import numpy.typing as npt
-
 from tenure.checks import integer, positive, seconds
 from tenure.errors import ConfigError
+from tenure.lab.queues import Floats
 
-__all__ = ["Costs", "Floats", "Found", "Incident", "Load", "Shards"]
-
-Floats = npt.NDArray[np.float64]
+__all__ = ["Costs", "Found", "Incident", "Load"]
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,9 @@ class Load:
 
     def __post_init__(self) -> None:
         for name in ("rate", "poll"):
-            positive(f"load.{name}", getattr(self, name))
+            object.__setattr__(self, name, positive(f"load.{name}", getattr(self, name)))
         for name in ("prefill", "skew"):
-            seconds(f"load.{name}", getattr(self, name))
+            object.__setattr__(self, name, seconds(f"load.{name}", getattr(self, name)))
         for name, least in (("blocks", 1), ("prefixes", 1), ("held", 0), ("run", 1), ("block_bytes", 1), ("together", 1)):
             integer(f"load.{name}", getattr(self, name), least, 1 << 40)
         integer("load.shared", self.shared, 0, self.blocks)
@@ -107,6 +103,9 @@ class Incident:
     def __post_init__(self) -> None:
         if self.kind not in ("down", "bump", "cold"):
             raise ConfigError(f"an incident is {self.kind!r}: 'down', 'bump' or 'cold' is needed")
+        for name in ("at", "lasts", "timeout"):
+            seconds(f"incident.{name}", getattr(self, name))
+        integer("incident.nodes", self.nodes, 0, 1 << 20)
 
 
 @dataclass(frozen=True)
@@ -138,26 +137,3 @@ class Found:
     line_reused: Floats
     line_failed: Floats
     line_busiest: Floats
-
-
-class Shards:
-    """Servers of one thread each, first come, first served. `down`: a shard to the time (from, until) in which it answers
-    nothing. `free`: when each will have done what it was given; `busy`: seconds of work that it was given. Raises ConfigError."""
-
-    def __init__(self, count: int) -> None:
-        self.free: Floats = np.zeros(integer("shards", count, 1, 1 << 20))
-        self.busy: Floats = np.zeros(count)
-        self.down: dict[int, tuple[float, float]] = {}
-
-    def serve(self, now: float, work: Floats) -> tuple[float, bool]:
-        """Gives each shard its seconds of work (0: it is not asked). Returns when the last of them will be done, and whether all
-        answer. `now` never falls from call to call."""
-        mine = np.flatnonzero(work)
-        asked = len(mine)
-        for shard, (begin, end) in self.down.items():
-            if begin <= now < end:
-                mine = mine[mine != shard]
-        done = np.maximum(self.free[mine], now) + work[mine]
-        self.free[mine] = done
-        self.busy[mine] += work[mine]
-        return float(done.max(initial=now)), len(mine) == asked
