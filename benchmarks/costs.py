@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from tenure.tiers.valkey_client import Client
 from tenure.tiers.valkey_entries import script
 from tenure.tiers.wire import Address, Command, Login, Refused
 
-from benchmarks.report import RESULTS, ROOT, machine
+from benchmarks.report import RESULTS, machine
 from tenure import Identity
 from tenure.cluster.epochs import families_of
 from tenure.tiers import BlockLayout, Record
@@ -25,9 +24,7 @@ from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.codec import Raw
 from tenure.tiers.heads import Claim, Get, Head, Keys, Put
 from tenure.tiers.record import pack, packed_bytes
-
-sys.path.insert(0, str(ROOT / "tests"))
-from pool.servers import Server, server, until
+from tests.pool.servers import Server, server, until
 
 SAVED = RESULTS / "plan" / "costs.json"
 ROUNDS = 7
