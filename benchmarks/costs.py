@@ -11,11 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tenure.tiers.valkey_chunks import reading, writing
-from tenure.tiers.valkey_client import Client
-from tenure.tiers.valkey_entries import script
-from tenure.tiers.wire import Address, Command, Login, Refused
-
 from benchmarks.report import RESULTS, machine
 from tenure import Identity
 from tenure.cluster.epochs import families_of
@@ -24,6 +19,10 @@ from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.codec import Raw
 from tenure.tiers.heads import Claim, Get, Head, Keys, Put
 from tenure.tiers.record import pack, packed_bytes
+from tenure.tiers.valkey_chunks import reading, writing
+from tenure.tiers.valkey_client import Client
+from tenure.tiers.valkey_entries import script
+from tenure.tiers.wire import Address, Command, Login, Refused
 from tests.pool.servers import Server, server, until
 
 SAVED = RESULTS / "plan" / "costs.json"

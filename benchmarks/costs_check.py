@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.tiers.valkey import ValkeyTier
-
 from benchmarks.costs import FAMILIES, ROUNDS, WHO, Driver, Units, digest, server, unit
 from tenure.cluster.epochs import families_of
 from tenure.lab.cluster import first_asked
 from tenure.lab.fleet import Costs
 from tenure.tiers import BlockLayout, Record
+from tenure.tiers.valkey import ValkeyTier
 
 LAYOUT = BlockLayout.of("bf16", 16, layers=8, heads=8, head_size=64)
 """256 KiB a block: 32 of them in one trip, each in one piece."""

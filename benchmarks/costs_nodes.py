@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from benchmarks.costs import ROUNDS, WHO, Units, unit
+from tenure import BlockManager
 from tenure.cluster.index import Index
 from tenure.events.mirror import Mirror
 from tenure.events.publisher import Publisher
 from tenure.events.subscriber import Subscriber
 from tenure.events.wire import Batch, BlockRemoved, BlockStored, KVEvent, decode, encode
-
-from benchmarks.costs import ROUNDS, WHO, Units, unit
-from tenure import BlockManager
 
 SIZE = 16
 PROMPT = 256
