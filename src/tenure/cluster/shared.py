@@ -63,6 +63,8 @@ class Shared:
             _LOG.warning("the pool %s could not be told of a new epoch; it is told as soon as it answers", self._lane.name)
             self.epochs.raise_here(names)
         else:
+            if names and not values.confirmed:
+                _LOG.warning("the pool %s: a new epoch is on no replica yet; a fail-over now could lose it", self._lane.name)
             self.epochs.saw(names, values, at)
         return len(matching)
 

@@ -107,7 +107,7 @@ class PoolTier(Tier):
     @abstractmethod
     def bump(self, families: Sequence[bytes], replicas: int | None = None) -> Families:
         """A higher value for each family, all at once: max(old + 1, the server's time in microseconds). replicas: how many must
-        have it before this returns, in time; None for one where there is one."""
+        have it before this returns, in time; None for one where there is one, and always in a cluster."""
 
     @abstractmethod
     def ensure(self, families: Sequence[bytes]) -> Families:

@@ -50,7 +50,7 @@ class Client:
         self._name = name
         self._seeds = list(seeds)
         self._login = login
-        self._cluster = cluster
+        self.cluster = cluster
         self._keep = keep
         self._gate = threading.Lock()
         self._idle: defaultdict[tuple[Address, bool], deque[Wire]] = defaultdict(deque)
@@ -73,12 +73,12 @@ class Client:
         replies: list[Reply] = [Refused("no reply", lost=True)] * len(commands)
         trips = 0
         try:
-            if self._cluster and (self._doubtful or not self._slots):
+            if self.cluster and (self._doubtful or not self._slots):
                 trips += 1
                 self._map(deadline)
             where: dict[Address, list[int]] = defaultdict(list)
             for place, command in enumerate(commands):
-                where[self._slots[slot_of(command.key)] if self._cluster else self._seeds[0]].append(place)
+                where[self._slots[slot_of(command.key)] if self.cluster else self._seeds[0]].append(place)
             asking = False
             for _ in range(_MOST_ROUNDS):
                 trips += 1
@@ -165,7 +165,7 @@ class Client:
                 if not isinstance(reply, Refused) or reply.lost:
                     continue
                 words = reply.text.split()
-                if words and words[0] in ("MOVED", "ASK") and len(words) == 3 and self._cluster:
+                if words and words[0] in ("MOVED", "ASK") and len(words) == 3 and self.cluster:
                     again[_address(words[2], address)].append(place)
                     asking |= words[0] == "ASK"
                     with self._gate:

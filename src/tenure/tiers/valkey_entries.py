@@ -89,16 +89,17 @@ class ValkeyEntries(PoolTier):
         return [value(each) for each in reply] if isinstance(reply, list) else []
 
     def _changed(self, text: bytes, keys: list[bytes], arguments: Sequence[int], replicas: int | None) -> Families:
-        """Runs a script that changes families, and waits for so many replicas (None: one, if there is one)."""
+        """Runs a script that changes families, and waits for so many replicas (None: one in a cluster, and where there is one)."""
         if not keys:
             return Families([], True)
         there = 0
         if replicas != 0:
             role = self._run([Command(keys[0], (b"ROLE",))])[0]
             there = len(role[2]) if isinstance(role, list) and len(role) > 2 and isinstance(role[2], list) else 0
-        wanted = min(1, there) if replicas is None else replicas
+        if replicas is None:
+            replicas = 1 if self._client.cluster else min(1, there)
         commands = [script(text, keys, *arguments)]
-        if waited := min(wanted, there):
+        if waited := min(replicas, there):
             patience = max(1, int(self._timeout * _FOR_REPLICAS * 1000))
             commands.append(Command(keys[0], (b"WAIT", b"%d" % waited, b"%d" % patience)))
         reply, *have = self._run(commands)
@@ -106,7 +107,7 @@ class ValkeyEntries(PoolTier):
         if len(values) != len(keys):
             raise TierError("io", f"{self.name} gave {len(values)} values for {len(keys)} families")
         confirmed = have[0] if have and isinstance(have[0], int) else 0
-        return Families(values, confirmed >= wanted)
+        return Families(values, confirmed >= replicas)
 
     def _family_keys(self, families: Sequence[bytes]) -> list[bytes]:
         for family in families:
