@@ -17,7 +17,7 @@ from tenure.tiers.record import NO_PARENT, Record
 if TYPE_CHECKING:
     from tenure.lane import Lane
     from tenure.node import Node
-    from tenure.tiers.pool import Head, PoolTier
+    from tenure.tiers.pool import Families, Head, PoolTier
 
 __all__ = ["Shared"]
 
@@ -58,12 +58,14 @@ class Shared:
         else:
             names = [family("namespace", who.namespace) for who in matching]
         at = self._clock()
-        values = self._in_time(lambda: self.pool.bump(names), even_when_open=True) if names else []
+        if not names:
+            return len(matching)
+        values: Families | None = self._in_time(lambda: self.pool.bump(names), even_when_open=True)
         if values is None:
             _LOG.warning("the pool %s could not be told of a new epoch; it is told as soon as it answers", self._lane.name)
             self.epochs.raise_here(names)
         else:
-            if names and not values.confirmed:
+            if not values.confirmed:
                 _LOG.warning("the pool %s: a new epoch is on no replica yet; a fail-over now could lose it", self._lane.name)
             self.epochs.saw(names, values, at)
         return len(matching)
