@@ -55,7 +55,7 @@ build/%-tsan: tests/cpp/%.cpp $(wildcard cpp/*.hpp cpp/policies/*.hpp)
 	$(CXX) $(SANITIZED) -fsanitize=thread $< -o $@ -pthread
 
 # What a tier reads, under coverage-guided fuzzing: SECONDS in all (ten minutes), shared between the targets.
-FUZZED := record index table description codec
+FUZZED := record index table description codec head handover reply
 fuzz: SECONDS = 600
 fuzz: $(VENV)/.installed-fuzz
 	@for target in $(FUZZED); do echo "== $$target"; \
@@ -86,7 +86,7 @@ $(VENV)/.installed-model: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q '.[cli,lab,model]' $(TORCH)
 	touch $@ $(VENV)/.installed-user
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,test,lint]' $(TORCH)
+	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,valkey,events,test,lint]' $(TORCH)
 	touch $@ $(VENV)/.installed-user $(VENV)/.installed-model
 
 clean:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, model, node, policies, report, request, tiers, warm
+from benchmarks import growth, model, mooncake, node, policies, pool, report, request, tiers, warm
 
 ALL = {
     "request": request.run,
     "growth": growth.run,
     "policies": policies.run,
     "tiers": tiers.run,
+    "pool": pool.run,
     "node": node.run,
     "model": model.run,
     "warm": warm.run,
+    "mooncake": mooncake.run,
 }
 
 

@@ -124,6 +124,39 @@ inline void Pool::check() const {
     same("blocks, sequences and leases of root " + std::to_string(r), tree.roots[r].live, live[r]);
 }
 
+// What there is of each namespace, in whatever tier: those that have something, in order.
+inline std::vector<Pool::Held> Pool::held() const {
+  std::vector<u32> running(tree.roots.size());
+  for (const Sequence& seq : sequences)
+    if (seq.alive) running[seq.root]++;
+  std::vector<Held> spaces(spaces_.size());
+  for (u32 r = 0; r < tree.roots.size(); ++r) {
+    const Root& root = tree.roots[r];
+    const u32 here = root.live - root.leases;  // sequences and blocks
+    if (here == 0) continue;
+    Held& space = spaces[root.space];
+    space.sequences += running[r];
+    space.blocks += here - running[r];
+    if (spaces_[root.space].root == r) space.valid += here;
+  }
+  std::vector<Held> found;
+  for (u32 s = 0; s < spaces.size(); ++s)
+    if (spaces[s].sequences + spaces[s].blocks) found.push_back({s, spaces[s].sequences, spaces[s].blocks, spaces[s].valid});
+  return found;
+}
+
+inline std::vector<Pool::Listed> Pool::inventory() const {
+  std::vector<Listed> held;
+  for (u32 id = 0; id < store.records(); ++id) {
+    const Block& b = store.blocks[id];
+    if (!(b.flags & IN_TREE) || dead(b)) continue;
+    u32 in = 0;
+    for (u32 k = 0; k < store.tiers(); ++k) in |= u32(store.in(k, id)) << k;
+    held.push_back({id, b.generation, b.depth, in});
+  }
+  return held;
+}
+
 inline std::vector<u32> Pool::order(u32 k, u32 tenant, double now) {
   tick(now);
   return tenants[tenant].in[k].policy->order(now_);

@@ -129,10 +129,11 @@ inline Pool::Reach Pool::reach(u32 space, const u32* tokens, u64 count, const Re
   return reach;
 }
 
-// The first `upto` blocks of a prompt are in a lower tier whose frames are only what is known of it: those that it lacked have
-// one afterwards, as far as there is room, and as far as none of them is being written there. Returns the new ones, in order.
-inline std::vector<Pool::Seen> Pool::discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 k, u32 upto,
-                                              double now) {
+// The blocks `from` to `upto` of a prompt are in a lower tier whose frames are only what is known of it: those that it lacked
+// have one afterwards, as far as there is room, and as far as none of them is being written there, nor missing before them.
+// Returns the new ones, in order.
+inline std::vector<Pool::Seen> Pool::discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 k, u32 from,
+                                              u32 upto, double now) {
   if (k == DEVICE || k >= store.tiers())
     throw Error(Kind::Config, "there is no lower tier " + std::to_string(k), {{"tier", double(k)}});
   tick(now);
@@ -149,7 +150,7 @@ inline std::vector<Pool::Seen> Pool::discover(u32 space, const u32* tokens, u64 
     };
     u32 id = tree.find(root, parent, key, ids, chain);
     if (id == NONE || !store.in(k, id)) {
-      if (id != NONE && (dead(store.blocks[id]) || writing(k, id))) break;
+      if (i < from || (id != NONE && (dead(store.blocks[id]) || writing(k, id)))) break;
       const u32 generation = id == NONE ? 0 : store.blocks[id].generation;
       if (parent != NONE) unqueue(k, parent);  // what comes after it needs it there
       const bool room = room_in(k, spaces_[space].tenant) && (parent == NONE || store.in(k, parent)) &&

@@ -78,7 +78,8 @@ class Pool {
     u32 at, block, generation, frame;
   };
   Reach reach(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, double now);
-  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 upto, double now);
+  std::vector<Seen> discover(u32 space, const u32* tokens, u64 count, const Request& request, u32 tier, u32 from, u32 upto,
+                             double now);
 
   // -- retention (retention.hpp)
   u64 lease(LeaseKind kind, u32 space, const u32* tokens, u64 count, const Request& request, const std::string& owner, double ttl,
@@ -99,7 +100,16 @@ class Pool {
   // -- reading (audit.hpp)
   void check() const;
   std::vector<u32> order(u32 tier, u32 tenant, double now);
+  struct Held {
+    u32 space, sequences, blocks, valid;  // valid: of both, those that have not been invalidated
+  };
+  std::vector<Held> held() const;
   std::vector<u32> lease_frames(u64 handle) const;
+  // A block that can be hit, and which tiers have it: a bit each.
+  struct Listed {
+    u32 block, generation, depth, tiers;
+  };
+  std::vector<Listed> inventory() const;
   std::size_t idle_sequences() const { return spare_sequences_.size(); }
   void refuse_reentry() const {
     if (owner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
@@ -120,6 +130,7 @@ class Pool {
   std::vector<Lease> leases;
   u32 pinned = 0;
   u64 refused_leases = 0;
+  u64 hidden = 0;                         // how often blocks became unhittable without an event of their own
   std::array<u8, MOST_TIERS> policies{};  // by tier: index into POLICIES, or CUSTOM_POLICY
   std::array<Moved, MOST_TIERS> moved{};
 

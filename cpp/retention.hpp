@@ -171,7 +171,10 @@ inline void Pool::doom(u32 id, Reason reason) {
   }
   for (u32 block : below) {
     Block& b = store.blocks[block];
-    if ((b.flags & DOOMED) && (b.flags & IN_TREE) && b.busy()) tree.unlink(block);
+    if ((b.flags & DOOMED) && (b.flags & IN_TREE) && b.busy()) {
+      tree.unlink(block);
+      hidden++;
+    }
   }
   if (!pins) return;
   for (u32 i = 0; i < leases.size(); ++i)
@@ -191,6 +194,7 @@ inline void Pool::invalidate(u32 s, double now) {
   space.root = fresh;
   space.previous = old;
   tree.roots[old].dead = true;
+  hidden++;
   tree.roots[old].place = u32(dead_roots_.size());
   dead_roots_.push_back(old);
   tenants[space.tenant].dead_roots++;

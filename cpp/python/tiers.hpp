@@ -87,16 +87,16 @@ inline void bind_tiers(PoolClass& pool) {
           "space"_a, "tokens"_a, "tier"_a, "now"_a, "request"_a.none())
       .def(
           "discover",
-          [](PyPool& p, u32 space, nb::handle tokens, u32 tier, u32 upto, double now, const Request* request) {
+          [](PyPool& p, u32 space, nb::handle tokens, u32 tier, u32 from, u32 upto, double now, const Request* request) {
             const Tokens ids(tokens);
             const Request none;
             std::vector<std::tuple<u32, u32, u32, u32>> rows;
-            const auto seen =
-                locked(p, [&] { return p.discover(space, ids.data(), ids.size(), request ? *request : none, tier, upto, now); });
+            const auto seen = locked(
+                p, [&] { return p.discover(space, ids.data(), ids.size(), request ? *request : none, tier, from, upto, now); });
             for (const Pool::Seen& s : seen) rows.emplace_back(s.at, s.block, s.generation, s.frame);
             return rows;
           },
-          "space"_a, "tokens"_a, "tier"_a, "upto"_a, "now"_a, "request"_a.none())
+          "space"_a, "tokens"_a, "tier"_a, "first"_a, "upto"_a, "now"_a, "request"_a.none())
       .def("moved", [](PyPool& p, u32 tier) {
         check_tier(p, tier);
         const auto [m, free] = locked(p, [&] { return std::make_pair(p.moved[tier], p.store.tier(tier).free()); });

@@ -9,6 +9,7 @@ __all__ = [
     "BudgetError",
     "CapacityError",
     "ConfigError",
+    "EventError",
     "ForeignHandleError",
     "IdentityError",
     "IntegrityError",
@@ -84,6 +85,10 @@ class ReentrancyError(TenureError):
 
 class TraceError(TenureError, ValueError):
     """A trace line or file that cannot be used; names the file and the line."""
+
+
+class EventError(TenureError, ValueError):
+    """A message that is no batch of KV events."""
 
 
 class RecordError(TenureError, ValueError):

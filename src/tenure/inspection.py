@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from tenure import _core
 from tenure.checks import integer
 from tenure.errors import ConfigError
-from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, TenantStats, TierStats, block_info
+from tenure.identity import Identity
+from tenure.ledger import EVENT_NAMES, STATES, BlockInfo, Counts, Event, Held, TenantStats, TierStats, block_info
 from tenure.tenants import Tenants
+from tenure.transfers import BlockName
 
-__all__ = ["Inspection"]
+__all__ = ["Inspection", "Inventory"]
+
+
+class Inventory(NamedTuple):
+    """What can be hit, at the moment when there had been so many `events`, and so many times `hidden`. `tiers`: by block, a bit
+    for each tier that has it, the device's the lowest."""
+
+    events: int
+    hidden: int
+    tiers: dict[BlockName, int]
 
 
 class Inspection:
@@ -19,8 +31,10 @@ class Inspection:
     frames: int
     tenants: Tenants
     tiers: tuple[str, ...]
+    kept_events: int
     _core: _core.Pool
     _clock: Callable[[], float]
+    _identities: list[Identity]
 
     def check(self) -> Counts:
         """Recomputes every invariant from the records. Raises IntegrityError, with numbers, when the books are wrong."""
@@ -43,6 +57,10 @@ class Inspection:
         swapped = self._core.states()[4]
         return {"pinned": pinned, "refused_leases": refused, "events": logged, "sequences": running, "swapped": swapped}
 
+    def held(self) -> list[Held]:
+        """What there is of each namespace: of those that have an open sequence or a block."""
+        return [Held(self._identities[space], *counts) for space, *counts in self._core.held()]
+
     def events(self, since: int = 0) -> list[Event]:
         """The events from number `since` on, as far as they are still kept."""
         first, rows = self._core.events(since)
@@ -60,6 +78,16 @@ class Inspection:
             )
             for i, (time_, what, block, generation, frame, tenant, state, tier) in enumerate(rows)
         ]
+
+    def inventory(self) -> Inventory:
+        """Every block that a request could hit and the tiers that have it, at one moment; each after the block before it."""
+        events, hidden, rows = self._core.inventory()
+        return Inventory(events, hidden, {BlockName(block, generation): tiers for block, generation, tiers in rows})
+
+    def hidden(self) -> int:
+        """How often blocks became unhittable without an event of their own: their namespace was invalidated, or they expired in
+        use. `inventory` tells what is left."""
+        return self._core.hidden()
 
     def block(self, frame: int, tier: str = "device") -> BlockInfo | None:
         """The block in a frame of a tier, None when it is free. Raises ConfigError for a frame or tier that does not exist."""

@@ -8,8 +8,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from tenure import _core
+from tenure.identity import Identity
 
-__all__ = ["BlockInfo", "Counts", "Event", "LeaseInfo", "Reason", "State", "TenantStats", "Why"]
+__all__ = ["BlockInfo", "Counts", "Event", "Held", "LeaseInfo", "Reason", "State", "TenantStats", "Why"]
 
 
 class State(str, Enum):
@@ -76,6 +77,16 @@ class Counts(NamedTuple):
     active: int
     sealed: int
     cached: int
+
+
+class Held(NamedTuple):
+    """What a manager has of one namespace: open sequences, blocks in whatever tier, and of both together those that have not been
+    invalidated."""
+
+    who: Identity
+    sequences: int
+    blocks: int
+    valid: int
 
 
 class Event(NamedTuple):

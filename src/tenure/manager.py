@@ -80,6 +80,7 @@ class BlockManager(Inspection, Leasing, Transfers):
         tiers = _checked(lower)
         self.frames = frames
         self.block_size = block_size
+        self.kept_events = events
         self.tiers = ("device", *(tier.name for tier in tiers))
         self._clock = clock
         self._recompute_last = recompute_last

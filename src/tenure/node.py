@@ -56,7 +56,8 @@ class Node(BlockManager):
 
     With a pool among the levels, what other nodes have put there is hit too, and a request's KV is of the epochs that all nodes
     share: they are read again every `poll` seconds, and where the pool cannot be asked for `trust` seconds, nothing of before
-    counts as proven.
+    counts as proven. The node tells the pool what it serves, under its `name` (None: its host and process), and takes part in
+    rollouts.
 
     Use it in a `with` block, or call `close`. Raises ConfigError for parts that do not fit together.
     """
@@ -70,6 +71,7 @@ class Node(BlockManager):
         background: bool = True,
         poll: float = 1.0,
         trust: float = 30.0,
+        name: str | None = None,
         wall: Callable[[], float] = time.time,
         **settings: Any,
     ) -> None:
@@ -79,7 +81,7 @@ class Node(BlockManager):
         self._wall = wall
         self._lanes = {name: self._lane(level) for name, level in self.levels.items()}
         self._mover = Mover(self, device, self._lanes)
-        self.shared = self._in_common(poll, trust)
+        self.shared = self._in_common(poll, trust, name)
         take_over(self)
         try:
             for number, lane in enumerate(self._lanes.values(), 1):
@@ -106,6 +108,12 @@ class Node(BlockManager):
         seq = self._admit(tokens, self._now(tokens, who, asked.get("extra_keys"), asked.get("max_hit")), **asked)
         seq.who = who
         return seq
+
+    def version(self, model: str, session: str) -> dict[str, Any]:
+        """The identity fields (`who.with_(**fields)`) that a request of this session has while versions of a model change
+        (tenure.cluster.rollouts): what was heard at the last poll, and asks nobody. Keep to it until the request ends. Empty: no
+        rollout of the model is known, serve what you have. Raises ConfigError for a session that is no text."""
+        return {} if self.shared is None else self.shared.member.version(model, session)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
         """As BlockManager.match."""
@@ -143,8 +151,9 @@ class Node(BlockManager):
         return total
 
     def refresh(self) -> bool:
-        """Reads the epochs of what was asked for lately from the pool, now; False when it does not answer."""
-        return self.shared is None or self.shared.epochs.refresh()
+        """What the node does at every poll, now: reads the epochs of what was asked for lately from the pool, hears of rollouts,
+        says what it serves. False when the pool does not answer."""
+        return self.shared is None or self.shared.refresh()
 
     def write_some(self, tier: str, most: int, until: float) -> int:
         """Writes down about `most` of what waits for a tier, now, unless that takes until after `until` (time.monotonic); returns
@@ -171,6 +180,8 @@ class Node(BlockManager):
                     pass
             if flush and (left := self.waiting(name)):
                 _LOG.warning("tier %s: %d blocks have not been written to it", name, left)
+        if self.shared is not None:
+            self.shared.member.leave()
         for lane in self._lanes.values():  # only now: a lower tier may have had to read from a faster one
             lane.close()
         give_up(self)
@@ -215,11 +226,13 @@ class Node(BlockManager):
         for lane in self._lanes.values():
             lane.settle()
 
-    def _in_common(self, poll: float, trust: float) -> Shared | None:
+    def _in_common(self, poll: float, trust: float, name: str | None) -> Shared | None:
         """What it shares with other nodes; None without a pool."""
         self._poll = positive("poll", poll)
         pools = [
-            Shared(self, lane, lane.tier, self._clock, trust) for lane in self._lanes.values() if isinstance(lane.tier, PoolTier)
+            Shared(self, lane, lane.tier, self._clock, trust, self._poll, name)
+            for lane in self._lanes.values()
+            if isinstance(lane.tier, PoolTier)
         ]
         if len(pools) > 1:
             raise ConfigError(f"a node has one pool: there are {len(pools)}")
@@ -228,7 +241,7 @@ class Node(BlockManager):
     def _keep_up(self, shared: Shared) -> None:
         while not self._closing.wait(self._poll):
             try:
-                shared.epochs.refresh()
+                shared.refresh()
                 self._settle()  # what is superseded is dropped on disk too
             except Exception:
                 _LOG.exception("keeping up with the pool's epochs goes on")

@@ -138,19 +138,22 @@ class Transfers:
         tier: str,
         blocks: int,
         *,
+        first: int = 0,
         extra_keys: Mapping[int, bytes] | None = None,
         max_hit: int | None = None,
     ) -> list[Discovered]:
-        """The first `blocks` blocks of a prompt are in a lower tier, though this manager has not written them there (others fill
-        it too): those that it did not know to be there get a frame each, as far as there is room. Returns them, in order.
+        """The blocks `first` to `blocks` of a prompt are in a lower tier, though this manager has not written them there (others
+        fill it too): those that it did not know to be there get a frame each, as far as there is room and none before `first`
+        is missing. Returns them, in order.
 
         For a tier whose frames are only what is known of it: what a frame stands for is the caller's to remember. Raises
         TokenError, ConfigError.
         """
         integer("blocks", blocks, 0, (1 << 32) - 1)
+        integer("first", first, 0, (1 << 32) - 1)
         request = self._asked(extra_keys, max_hit)
         space, tokens = self._enter(who, tokens)
-        found = self._core.discover(space, tokens, self._tier(tier), blocks, self._clock(), request)
+        found = self._core.discover(space, tokens, self._tier(tier), first, blocks, self._clock(), request)
         return [Discovered(at, BlockName(block, generation), frame) for at, block, generation, frame in found]
 
     def _asked(self, extra_keys: Mapping[int, bytes] | None, max_hit: int | None) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tenure.errors import TierError
@@ -14,13 +15,16 @@ _TOKENS = itertools.count(1)
 
 
 class Server:
-    """What all tiers on it share. `down`: it does not answer. `micros`: its clock, of which it reads more at every bump."""
+    """What all tiers on it share. `down`: it does not answer. `micros`: its clock, of which it reads more at every bump. clock:
+    seconds, by which small entries end."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.clock = clock
         self.heads: dict[bytes, Head] = {}
         self.bytes: dict[tuple[bytes, bytes], tuple[bytes, bytes]] = {}
         self.families: dict[bytes, int] = {}
         self.names: dict[str, bytes] = {}
+        self.ends: dict[str, float] = {}
         self.down = False
         self.micros = 1_000
         self.asked = 0
@@ -30,6 +34,15 @@ class Server:
         """It has been started anew, empty."""
         for kept in (self.heads, self.bytes, self.families, self.names):
             kept.clear()
+
+    def entry(self, name: str) -> bytes | None:
+        if self.ends.get(name, math.inf) <= self.clock():
+            self.names.pop(name, None)
+        return self.names.get(name)
+
+    def set(self, name: str, value: bytes, ttl: float | None) -> None:
+        self.names[name] = value
+        self.ends[name] = math.inf if ttl is None else self.clock() + ttl
 
     def now(self) -> int:
         self.micros += 10
@@ -80,23 +93,26 @@ class MemoryPool(PoolTier):
         return Families([server.families[name] for name in values], True)
 
     def get(self, name: str) -> bytes | None:
-        return self._ask().names.get(name)
+        return self._ask().entry(name)
 
     def put(self, name: str, value: bytes, ttl: float | None = None) -> None:
-        self._ask().names[name] = value
+        self._ask().set(name, value, ttl)
 
     def swap(self, name: str, old: bytes | None, new: bytes, ttl: float | None = None) -> bool:
         server = self._ask()
-        if server.names.get(name) != old:
+        if server.entry(name) != old:
             return False
-        server.names[name] = new
+        server.set(name, new, ttl)
         return True
 
     def delete(self, name: str) -> bool:
-        return self._ask().names.pop(name, None) is not None
+        there = self._ask().entry(name) is not None
+        self.server.names.pop(name, None)
+        return there
 
     def names(self, prefix: str = "") -> list[str]:
-        return sorted(name for name in self._ask().names if name.startswith(prefix))
+        server = self._ask()
+        return [name for name in sorted(server.names) if name.startswith(prefix) and server.entry(name) is not None]
 
     def _claim(self, digests: Sequence[bytes]) -> list[bytes | Head | TierError]:
         try:
@@ -110,19 +126,19 @@ class MemoryPool(PoolTier):
 
     def _store(self, puts: Sequence[Put]) -> list[Outcome]:
         for put in puts:
-            self.server.bytes[put.digest, put.head.token] = bytes(put.envelope), bytes(put.payload)
+            self.server.bytes[put.digest, put.head.token] = put.seal(), bytes(put.payload)
             self.server.heads.setdefault(put.digest, put.head)
         return [None] * len(puts)
 
-    def _fetch(self, gets: Sequence[Get]) -> list[Outcome]:
+    def _fetch(self, gets: Sequence[Get], proven: Callable[[int], Outcome]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for get in gets:
+        for place, get in enumerate(gets):
             found = self.server.bytes.get((get.digest, get.head.token))
             if self.server.down or found is None:
                 outcomes.append(TierError("io" if self.server.down else "empty", "it is not there"))
                 continue
             get.envelope[:], get.payload[:] = found
-            outcomes.append(None)
+            outcomes.append(proven(place))
         return outcomes
 
     def _discard(self, blocks: Sequence[tuple[bytes, bytes]]) -> None:

@@ -403,3 +403,57 @@ def test_a_store_on_disk_is_warm_after_a_restart_unless_its_epoch_is_over(raised
     server.down = True
     with start() as kv:
         assert serve(kv, LONG, label="newer") == 0  # it cannot be asked, and nothing is proven
+
+
+def test_an_untold_epoch_is_not_forgotten_for_a_larger_one_that_the_pool_has() -> None:
+    clock, server = Clock(), Server()
+    a, b = two(clock, server)
+    with a, b:
+        serve(a, LONG)
+        a.flush()
+        serve(b, LONG)
+        server.down = True
+        b.invalidate(weights="w1")
+        assert serve(b, LONG, label="b") == 0
+        server.down = False
+        a.invalidate(weights="w1")  # larger than what b made of it
+        assert serve(a, LONG, label="a") == 0
+        a.flush()
+        clock.now += 70
+        assert b.refresh()
+        assert b.shared.epochs.untold == 0
+        assert serve(b, LONG, label="newest") == 0  # after b's own
+        b.flush()
+        assert a.refresh()
+        assert serve(a, LONG, label="newest") == len(LONG)
+
+
+def test_an_epoch_raised_twice_before_the_pool_is_told_is_told_once() -> None:
+    clock, server = Clock(), Server()
+    with with_host(server, clock) as kv:
+        serve(kv, LONG)
+        server.down = True
+        kv.invalidate(weights="w1")
+        kv.invalidate(weights="w1")
+        assert kv.shared.epochs.untold == 1
+        server.down = False
+        clock.now += 70
+        assert kv.refresh()
+        assert kv.shared.epochs.untold == 0
+        assert serve(kv, LONG, label="new") == 0
+        assert kv.refresh()
+        assert serve(kv, LONG, label="new") == len(LONG)
+
+
+def test_near_blocks_that_leave_under_a_look_up_are_a_shorter_hit() -> None:
+    clock, server = Clock(), Server()
+    a, b = two(clock, server)
+    with a, b:
+        serve(a, LONG)
+        a.flush()
+        assert serve(b, LONG[:16]) == 16
+        server.before_answer = lambda: b.clear() and None
+        assert serve(b, LONG) in (0, 16, 24)
+        server.before_answer = lambda: None
+        b.check()
+        assert serve(b, LONG) == 24

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["tenure.tiers"]):
+with atheris.instrument_imports(include=["tenure.tiers", "tenure.cluster"]):
     from fuzz.targets import TARGETS
 
 from fuzz.seeds import seeds

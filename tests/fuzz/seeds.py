@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tenure import Identity
+from tenure.cluster.handover import Handover
 from tenure.tiers import CODECS, Raw, Record
+from tenure.tiers.heads import Claim, Head
 from tenure.tiers.record import entry_bytes, pack
 from tenure.tiers.store import Format
 
@@ -26,5 +29,8 @@ def seeds() -> dict[str, list[bytes]]:
         "index": [entry, entry * 3, bytes(len(entry)) + entry],
         "table": [row],
         "description": [description, description[:-16]],
+        "head": [Head(b"boot-1", 300, 4096, 1024, 12.5).encode(), Claim(b"boot-2", b"node:7").encode()],
+        "handover": [Handover(Identity("m"), np.arange(5, dtype=np.int32), 4, {0: b"image"}).encode()],
+        "reply": [b"*2\r\n$3\r\nabc\r\n:5\r\n+OK\r\n-ERR no\r\n$-1\r\n", b"$8\r\n12345678\r\n$8\r\n12345678\r\n"],
         "codec": [bytes(make().encode(memoryview(block), LAYOUT)) for make in CODECS.values()],
     }

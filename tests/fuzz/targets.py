@@ -3,17 +3,26 @@ Each target takes bytes and raises when it does not hold. Run by hypothesis in t
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
+
+from tenure.cluster.handover import Handover
 from tenure.errors import RecordError, StoreError, TierError
 from tenure.tiers import CODECS, BlockLayout
+from tenure.tiers.heads import MOST_CHUNKS, Head, parse
 from tenure.tiers.index import Index
 from tenure.tiers.namespaces import Namespaces, parse_namespaces
 from tenure.tiers.places import Places
+from tenure.tiers.protocol import Address, Landed, Login, Refused
 from tenure.tiers.record import checksum, entry_bytes, pack, unpack
 from tenure.tiers.store import Format
+from tenure.tiers.wire import LostError, Wire
 
 LAYOUT = BlockLayout.of("bf16", 4, layers=1, heads=2, head_size=8)
 _CODECS = [make() for make in CODECS.values()]
@@ -21,6 +30,10 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="tenure-fuzz-")
 _INDEX = os.open(Path(_FOLDER.name) / "index", os.O_RDWR | os.O_CREAT)
 _SPACES = Namespaces(Path(_FOLDER.name) / "namespaces", 1 << 16)
 _SPACES.put(bytes(32), b"")
+_SOCKET = str(Path(_FOLDER.name) / "socket")
+_LISTENING = socket.socket(socket.AF_UNIX)
+_LISTENING.bind(_SOCKET)
+_LISTENING.listen()
 LIFE = _SPACES.life(bytes(32)) or b""
 
 
@@ -110,4 +123,42 @@ def codec(data: bytes) -> None:
                     assert len(each.encode(memoryview(out), LAYOUT)) <= bound
 
 
+def head(data: bytes) -> None:
+    """What stands at a block's head in a pool is a claim or a block that reads back as itself, or nothing."""
+    found = parse(data)
+    if found is not None:
+        assert parse(found.encode()) == found
+    if isinstance(found, Head):
+        assert found.chunks <= MOST_CHUNKS
+
+
+def handover(data: bytes) -> None:
+    """A hand-over reads back as itself, or is refused."""
+    try:
+        found = Handover.decode(data)
+    except RecordError:
+        return
+    again = Handover.decode(found.encode())
+    assert (again.who, again.published, again.extra_keys) == (found.who, found.published, found.extra_keys)
+    assert np.array_equal(again.tokens, found.tokens)
+
+
+def reply(data: bytes) -> None:
+    """What a server sends is a reply, or the connection is given up; memory for a bulk is filled whole or not believed."""
+    deadline = time.monotonic() + 5
+    wire = Wire(Address(_SOCKET, None), Login(), deadline)
+    server, _ = _LISTENING.accept()
+    with server, contextlib.closing(wire):
+        server.sendall(data)
+        server.shutdown(socket.SHUT_WR)
+        for place in range(1000):
+            try:
+                found = wire.receive((memoryview(bytearray(3)), memoryview(bytearray(5))) if place % 2 else (), deadline)
+            except LostError:
+                return
+            assert found is None or isinstance(found, bytes | int | list | Landed | Refused)
+    raise AssertionError("more replies than bytes")
+
+
 TARGETS = {"record": record, "index": index, "table": table, "description": description, "codec": codec}
+TARGETS |= {"head": head, "handover": handover, "reply": reply}

@@ -1,4 +1,4 @@
-"""What the pool's tests share: tiers on a server with a prefix of their own, blocks in them, and a plain client to look behind them."""
+"""What the pool's tests share: tiers on a server with prefixes of their own, blocks in them, and a plain look behind them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.tiers.making import PAGED, block, buffers, record
 
 T = TypeVar("T")
 CHUNK = 3000
-"""Bytes: a block of the layout PAGED has three chunks."""
+"""Bytes: a block of the layout PAGED has three chunks, and so four keys."""
+KEYS = 4
 _serial = itertools.count()
 
 
@@ -88,9 +89,8 @@ def head_key(tier: ValkeyTier, frame: int) -> bytes:
 
 
 def parts(where: Server, tier: ValkeyTier, frame: int) -> list[bytes]:
-    """The keys beside a head: the envelope's, then the chunks' in order."""
-    found = where.command("KEYS", head_key(tier, frame)[:-1].replace(b"[", b"?") + b"d*")
-    return sorted(found, key=lambda key: (not key.endswith(b":e"), int(key.rpartition(b":")[2]) if key[-1:] != b"e" else 0))
+    """The keys of a block's chunks, in order."""
+    return sorted(where.command("KEYS", head_key(tier, frame)[:-1] + b"d*"), key=lambda key: int(key.rpartition(b":")[2]))
 
 
 def in_time(call: Callable[[], T], most: float) -> T:

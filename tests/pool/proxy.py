@@ -13,7 +13,7 @@ BUFFER = 1 << 16
 
 
 class Proxy:
-    """Carries both ways until `after` bytes from the client (`up`) or the server (`down`) have gone through; then does `what`, once:
+    """Carries both ways until `after` bytes from the client (`up`) or the server (`down`) have gone; then does `what`, once:
     "cut" closes both ends, "stall" carries nothing more, "trickle" one byte at a time, "call" calls and carries on."""
 
     def __init__(self, port: int) -> None:

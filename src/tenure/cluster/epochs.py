@@ -29,6 +29,7 @@ class FamilyStore(Protocol):
 
     def read_families(self, families: Sequence[bytes]) -> list[int | None]: ...  # noqa: D102
     def ensure(self, families: Sequence[bytes]) -> list[int]: ...  # noqa: D102
+    def bump(self, families: Sequence[bytes]) -> list[int]: ...  # noqa: D102
     def raise_families(self, values: Mapping[bytes, int]) -> object: ...  # noqa: D102
 
 
@@ -65,7 +66,7 @@ class _Family:
     value: int | None = None  # the highest ever seen
     at: float = -math.inf  # when the last reading that confirmed it was begun
     heard: float = -math.inf  # when it was first heard of
-    behind: bool = False  # the pool has, or may have, less
+    untold: int = 0  # how often it was raised here of which the pool has yet to be told
 
 
 class Epochs:
@@ -87,6 +88,7 @@ class Epochs:
         self._known: dict[bytes, _Known] = {}
         self._families: dict[bytes, _Family] = {}
         self._boot = os.urandom(8)
+        self._telling = threading.Lock()
 
     def of(self, who: Identity) -> Identity:
         """The identity under which this one's blocks count now: with the epochs that were last read, or, when that is too long
@@ -102,6 +104,14 @@ class Epochs:
         """The families whose values `saw` wants to hear for this identity."""
         with self._lock:
             return self._entry(who).families
+
+    def age(self) -> float | None:
+        """How long ago the readings were begun that this node relies on for what requests have named lately: the oldest, s; 0
+        when none was named, None when something was never read."""
+        with self._lock:
+            wanted = {name for known in self._known.values() for name in known.families}
+            age = max((self._clock() - self._families[name].at for name in wanted), default=0.0)
+        return age if age < math.inf else None
 
     def proven(self, who: Identity) -> bool:
         """Whether its epochs were read not too long ago."""
@@ -121,14 +131,13 @@ class Epochs:
                     whole = False
                     continue
                 if one.value is None or value > one.value:
-                    one.value, one.heard, one.behind = value, now, False
+                    one.value, one.heard = value, now
                     rose = True
-                elif value < one.value:
-                    if at > one.heard and not one.behind:
-                        one.value, one.at, one.behind = one.value + 1, -math.inf, True
-                        rose = True
-                    continue
-                one.at = max(one.at, at)
+                elif value < one.value and at > one.heard and not one.untold:
+                    self._raise(one)
+                    rose = True
+                if value == one.value and not one.untold:
+                    one.at = max(one.at, at)
             if rose:
                 for known in self._known.values():
                     self._of(known, gone)
@@ -143,19 +152,33 @@ class Epochs:
         return [who for who in known if all(getattr(who, name) == value for name, value in fields.items())]
 
     def ask(self, families: Sequence[bytes]) -> None:
-        """Reads these values from the pool; one that is missing is made anew, which is a new epoch. Raises TierError."""
-        with self._lock:
-            behind = {name: one.value for name, one in self._families.items() if one.behind and one.value is not None}
-        if behind:
-            self._store.raise_families(behind)
-            with self._lock:
-                for name, value in behind.items():
-                    if self._families[name].value == value:
-                        self._families[name].behind = False
+        """Tells the pool of what it has not been told of; reads these values; one that is missing is made anew, which is a new
+        epoch. Raises TierError."""
+        if self._telling.acquire(blocking=False):
+            try:
+                self._tell()
+            finally:
+                self._telling.release()
         at = self._clock()
         if not self.saw(families, self._store.read_families(families), at):
             at = self._clock()
             self.saw(families, self._store.ensure(families), at)
+
+    def _tell(self) -> None:
+        with self._lock:
+            raised = {name: (one.value or 0, one.untold) for name, one in self._families.items() if one.untold}
+        if not raised:
+            return
+        at = self._clock()
+        self._store.raise_families({name: value for name, (value, _) in raised.items()})  # its clock may be behind
+        values = self._store.bump(list(raised))
+        self.saw(list(raised), values, at)
+        with self._lock:
+            for (name, (_, times)), value in zip(raised.items(), values, strict=True):
+                one = self._families[name]
+                one.untold -= times
+                if not one.untold and one.value == value:
+                    one.at = max(one.at, at)
 
     def refresh(self) -> bool:
         """Reads again what requests have named lately; forgets what they have not for long. False: the pool did not answer."""
@@ -164,10 +187,10 @@ class Epochs:
             for namespace in [n for n, known in self._known.items() if now - known.used > _KEPT * self.trust]:
                 del self._known[namespace]
             wanted = list(dict.fromkeys(name for known in self._known.values() for name in known.families))
-            for name in set(self._families) - set(wanted):
-                if not self._families[name].behind:
-                    del self._families[name]
-        if not wanted:
+            untold = [name for name, one in self._families.items() if one.untold]
+            for name in set(self._families) - set(wanted) - set(untold):
+                del self._families[name]
+        if not wanted and not untold:
             return True
         try:
             self.ask(wanted)
@@ -180,8 +203,7 @@ class Epochs:
         gone: list[Identity] = []
         with self._lock:
             for name in families:
-                one = self._families.setdefault(name, _Family())
-                one.value, one.at, one.behind = (one.value or 0) + 1, -math.inf, True
+                self._raise(self._families.setdefault(name, _Family()))
             for known in self._known.values():
                 self._of(known, gone)
         for old in gone:
@@ -191,9 +213,14 @@ class Epochs:
     def untold(self) -> int:
         """Epochs that the pool has not been told of yet."""
         with self._lock:
-            return sum(one.behind for one in self._families.values())
+            return sum(one.untold > 0 for one in self._families.values())
 
     # -- inside, with the lock held
+
+    def _raise(self, one: _Family) -> None:
+        """Nothing of before is proven, nor anything later until the pool has been told."""
+        one.value, one.at = (one.value or 0) + 1, -math.inf
+        one.untold += 1
 
     def _entry(self, who: Identity) -> _Known:
         try:

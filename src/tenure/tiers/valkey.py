@@ -11,31 +11,27 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from tenure.checks import integer, positive, seconds
+from tenure.checks import integer, positive
 from tenure.errors import ConfigError, TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.base import Outcome
 from tenure.tiers.codec import Codec
 from tenure.tiers.embedded import Embedded
-from tenure.tiers.heads import MOST_CHUNKS, Claim, Get, Head, Keys, Look, Put, parse
+from tenure.tiers.heads import MOST_CHUNKS, Claim, Get, Head, Keys, Put, parse
 from tenure.tiers.layout import BlockLayout
 from tenure.tiers.plane import DataPlane
 from tenure.tiers.pool import TOGETHER
+from tenure.tiers.protocol import Command, Refused, Reply
 from tenure.tiers.valkey_chunks import came, committed, reading, writing
 from tenure.tiers.valkey_client import Client
-from tenure.tiers.valkey_entries import ValkeyEntries, script, trouble
+from tenure.tiers.valkey_entries import script, trouble
+from tenure.tiers.valkey_lookups import ValkeyLookups
 from tenure.tiers.valkey_url import parse_url
-from tenure.tiers.wire import Command, Refused, Reply
 
 __all__ = ["ValkeyTier"]
 
-_AT_ONCE = 16
-"""Blocks of a chain that a lookup asks for first, beside every one whose number is a power of two."""
-_PAUSE = (0.005, 0.1)
-"""Seconds between two questions for a block that is being written: at first, and at most."""
 
-
-class ValkeyTier(ValkeyEntries):
+class ValkeyTier(ValkeyLookups):
     """url: "embedded" (a server that this tier starts and ends; of `embedded_bytes` at most), "valkey://user:password@host:port",
     "valkeys://..." (TLS; ca: a file of authorities), "valkey+cluster://host:port,host:port", "unix:///path"; redis in place of
     valkey is the same. user, password: before those of the url. A server that cannot be reached is no error: the tier opens,
@@ -64,7 +60,7 @@ class ValkeyTier(ValkeyEntries):
         claim: float = 10.0,
         claimed: Literal["compute", "wait"] = "compute",
         claim_wait: float = 2.0,
-        chunk_bytes: int = 1 << 20,
+        chunk_bytes: int = 4 << 20,
         connections: int = 4,
         timeout: float = 1.0,
         user: str | None = None,
@@ -92,65 +88,6 @@ class ValkeyTier(ValkeyEntries):
         """where other nodes find the same pool"""
         place = parse_url(self.url, user, password, ca)
         self._client = Client(name, place.seeds, place.login, cluster=place.cluster, keep=keep)
-
-    # -- lookups and leases
-
-    def look(self, digests: Sequence[bytes], families: Sequence[bytes], wait: float | None = None) -> Look:
-        """See PoolTier.look."""
-        patience = self._claim_wait if wait is None else seconds("wait", wait)
-        keys, asked = self._head_keys(digests), self._family_keys(families)
-        return self._asked(lambda: self._look(keys, asked, patience))
-
-    def _look(self, keys: list[bytes], families: list[bytes], patience: float) -> Look:
-        heads, values, trips, claimed = self._prefix(keys, families)
-        end = time.monotonic() + patience
-        pause, longest = _PAUSE
-        while claimed and (left := end - time.monotonic()) > 0:
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, longest)
-            more, _, again, claimed = self._prefix(keys[len(heads) :], [])
-            heads += more
-            trips += again
-        return Look(heads, values, trips)
-
-    def _prefix(self, keys: list[bytes], families: list[bytes]) -> tuple[list[Head], list[int | None], int, bool]:
-        """The committed blocks from the first on, the families' values, the trips, and whether the next block is claimed."""
-        count = len(keys)
-        found: dict[int, Head | Claim | None] = {}
-        values: list[int | None] = []
-        trips = 0
-        first = {*range(min(count, _AT_ONCE)), *(1 << n for n in range(count.bit_length())), count - 1}
-        ask = sorted(number for number in first if 0 <= number < count)
-        while ask or (families and not trips):
-            commands = [Command(keys[number], (b"GET", keys[number])) for number in ask]
-            extra = [self._asking(families)] if families and not trips else []
-            trip = self._client.run(extra + commands, self._timeout)
-            trips += trip.trips
-            self._count("trips", trip.trips)
-            replies = trip.replies
-            if extra:
-                values = self._values(_good(replies[0]))
-                replies = replies[1:]
-            found |= {number: self._stands(reply) for number, reply in zip(ask, replies, strict=True)}
-            end = next((number for number in sorted(found) if not isinstance(found[number], Head)), count)
-            ask = [number for number in range(end) if number not in found]
-        heads: list[Head] = []
-        while isinstance(head := found.get(len(heads)), Head):
-            heads.append(head)
-        return heads, values, trips, isinstance(head, Claim)
-
-    def _stands(self, reply: Reply) -> Head | Claim | None:
-        """What a block's head says; None for nothing, or nothing that counts. Raises TierError when it could not be read."""
-        if isinstance(reply, Refused) and trouble(reply).kind == "foreign":
-            return None
-        stands = parse(good) if isinstance(good := _good(reply), bytes) else None
-        return None if isinstance(stands, Head) and stands.expires <= self._wall() else stands
-
-    def extend(self, digests: Sequence[bytes], duration: float) -> list[bool]:
-        """See PoolTier.extend."""
-        ms = int(seconds("duration", duration) * 1000)
-        commands = [script(scripts.EXTEND, [key], ms) for key in self._head_keys(digests)]
-        return self._asked(lambda: [reply == 1 for reply in self._run(commands)])
 
     # -- blocks
 
@@ -183,7 +120,7 @@ class ValkeyTier(ValkeyEntries):
         outcomes: list[Outcome] = [None] * len(puts)
         if self._data is not None:
             names = [self._keys.payload(put.digest, put.head.token) for put in puts]
-            outcomes = self._data.put(names, [(memoryview(put.envelope), put.payload) for put in puts])
+            outcomes = self._data.put(names, [(memoryview(put.seal()), put.payload) for put in puts])
         there = [place for place, outcome in enumerate(outcomes) if outcome is None]
         groups = []
         for put in (puts[place] for place in there):
@@ -201,28 +138,40 @@ class ValkeyTier(ValkeyEntries):
         what = "had run out, and another has taken over" if stands else "had run out"
         return TierError("late", f"the claim {what} when the block was to be committed")
 
-    def _fetch(self, gets: Sequence[Get]) -> list[Outcome]:
-        outcomes: list[Outcome] = [None] * len(gets)
+    def _fetch(self, gets: Sequence[Get], proven: Callable[[int], Outcome]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
         here = [place for place, get in enumerate(gets) if get.head.chunk]
         elsewhere = [place for place, get in enumerate(gets) if not get.head.chunk]
         groups = [reading(self._keys, gets[place]) for place in here]
-        replies = self._grouped(groups, sum(len(gets[place].payload) for place in here))
+        whose = [number for number, group in enumerate(groups) for _ in group]
+        missing = [len(group) for group in groups]
+
+        def arrived(place: int) -> None:
+            number = whose[place]
+            missing[number] -= 1
+            if not missing[number]:
+                outcomes[here[number]] = proven(here[number])
+
+        replies = self._grouped(groups, sum(len(gets[place].payload) for place in here), arrived)
         for place, group, parts in zip(here, groups, replies, strict=True):
-            outcomes[place] = came(group, parts)
+            if (wrong := came(group, parts)) is not None:
+                outcomes[place] = wrong
         if elsewhere and self._data is not None:
             names = [self._keys.payload(gets[place].digest, gets[place].head.token) for place in elsewhere]
             into = [(gets[place].envelope, gets[place].payload) for place in elsewhere]
-            for place, outcome in zip(elsewhere, self._data.get(names, into), strict=True):
-                outcomes[place] = outcome
+            for place, wrong in zip(elsewhere, self._data.get(names, into), strict=True):
+                outcomes[place] = wrong or proven(place)
         elif elsewhere:
             for place in elsewhere:
                 outcomes[place] = TierError("foreign", f"the block's bytes are in a data plane that {self.name} does not have")
-        return outcomes
+        return [outcomes[place] for place in range(len(gets))]
 
-    def _grouped(self, groups: list[list[Command]], moved: int) -> list[list[Reply]]:
+    def _grouped(
+        self, groups: list[list[Command]], moved: int, arrived: Callable[[int], None] | None = None
+    ) -> list[list[Reply]]:
         """One trip over bulk connections; the replies of each group."""
         time_for = self._timeout * max(1, -(-moved // TOGETHER))
-        trip = self._client.run(list(itertools.chain(*groups)), time_for, bulk=True)
+        trip = self._client.run(list(itertools.chain(*groups)), time_for, bulk=True, arrived=arrived)
         self._count("trips", trip.trips)
         replies = iter(trip.replies)
         return [list(itertools.islice(replies, len(group))) for group in groups]
@@ -243,21 +192,6 @@ class ValkeyTier(ValkeyEntries):
             self._data.close()
         if self._embedded is not None:
             self._embedded.close()
-
-    # -- inside
-
-    def _head_keys(self, digests: Sequence[bytes]) -> list[bytes]:
-        for digest in digests:
-            if not isinstance(digest, bytes) or len(digest) != 32:
-                raise ConfigError(f"a digest is {digest!r}: 32 bytes are needed")
-        return [self._keys.head(digest) for digest in digests]
-
-
-def _good(reply: Reply) -> Reply:
-    """The reply, if it is one. Raises TierError."""
-    if isinstance(reply, Refused):
-        raise trouble(reply)
-    return reply
 
 
 def _word(owner: str) -> bytes:

@@ -4,13 +4,14 @@ Used by the Valkey tier, which sends them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tenure.errors import TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.base import Outcome
 from tenure.tiers.heads import Claim, Get, Keys, Put
+from tenure.tiers.protocol import Command, Landed, Late, Refused, Reply
 from tenure.tiers.valkey_entries import script, trouble
-from tenure.tiers.wire import Command, Landed, Refused, Reply
 
 __all__ = ["came", "committed", "reading", "writing"]
 
@@ -18,15 +19,17 @@ __all__ = ["came", "committed", "reading", "writing"]
 def writing(keys: Keys, put: Put, owner: bytes, claim_ms: int, ttl_ms: int) -> list[Command]:
     """Writes what goes beside the head, for as long as a claim lasts, then commits it if the claim still stands."""
     key, head = keys.head(put.digest), put.head
-    pieces: list[tuple[bytes, bytes | memoryview]] = []
-    if head.chunk:
-        pieces.append((keys.envelope(put.digest, head.token), put.envelope))
-        for number, name in enumerate(keys.chunks(put.digest, head.token, head.chunks)):
-            pieces.append((name, put.payload[number * head.chunk : (number + 1) * head.chunk]))
-    names, lengths = [name for name, _ in pieces], [len(piece) for _, piece in pieces]
+    pieces: dict[bytes, Late] = {}
+    for number, name in enumerate(keys.chunks(put.digest, head.token, head.chunks)):
+        part = put.payload[number * head.chunk : (number + 1) * head.chunk]
+        if number:
+            pieces[name] = Late(len(part), partial(tuple, [part]))
+        else:
+            pieces[name] = Late(head.envelope + len(part), lambda first=part: (put.seal(), first))  # type: ignore[misc]
+    lengths = [piece.size for piece in pieces.values()]
     claim = Claim(head.token, owner).encode()
-    commit = script(scripts.COMMIT, [key, *names], claim, head.encode(), ttl_ms, *lengths)
-    return [*(Command(key, (b"SET", name, piece, b"PX", b"%d" % claim_ms)) for name, piece in pieces), commit]
+    commit = script(scripts.COMMIT, [key, *pieces], claim, head.encode(), ttl_ms, *lengths)
+    return [*(Command(key, (b"SET", name, piece, b"PX", b"%d" % claim_ms)) for name, piece in pieces.items()), commit]
 
 
 def committed(replies: Sequence[Reply]) -> Outcome | bytes:
@@ -42,9 +45,10 @@ def committed(replies: Sequence[Reply]) -> Outcome | bytes:
 def reading(keys: Keys, get: Get) -> list[Command]:
     """Asks for what is beside the head, each part into its place in memory."""
     key, head = keys.head(get.digest), get.head
-    commands = [Command(key, (b"GET", name := keys.envelope(get.digest, head.token)), get.envelope)]
+    commands = []
     for number, name in enumerate(keys.chunks(get.digest, head.token, head.chunks)):
-        commands.append(Command(key, (b"GET", name), get.payload[number * head.chunk : (number + 1) * head.chunk]))
+        part = get.payload[number * head.chunk : (number + 1) * head.chunk]
+        commands.append(Command(key, (b"GET", name), (part,) if number else (get.envelope, part)))
     return commands
 
 
@@ -56,7 +60,7 @@ def came(commands: Sequence[Command], replies: Sequence[Reply]) -> Outcome:
             wrong = trouble(reply)
             return TierError("torn", str(wrong)) if wrong.kind == "foreign" else wrong
         missing += reply is None
-        size = len(command.into or b"")
+        size = sum(map(len, command.into))
         if isinstance(reply, Landed) and reply.size != size:
             return TierError("torn", f"a part of the block has {reply.size} bytes: {size} are needed", found=reply.size)
     if missing:

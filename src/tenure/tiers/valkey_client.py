@@ -10,10 +10,11 @@ import select
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tenure.tiers.wire import Address, Command, Login, LostError, Refused, Reply, Wire, packed
+from tenure.tiers.protocol import Address, Command, Landed, Login, Refused, Reply, packed
+from tenure.tiers.wire import LostError, Wire
 
 __all__ = ["Client", "Trip", "slot_of"]
 
@@ -60,9 +61,12 @@ class Client:
         self._mapping = threading.Lock()
         self._said: set[str] = set()
 
-    def run(self, commands: Sequence[Command], timeout: float, *, bulk: bool = False) -> Trip:
+    def run(
+        self, commands: Sequence[Command], timeout: float, *, bulk: bool = False, arrived: Callable[[int], None] | None = None
+    ) -> Trip:
         """Sends commands and waits for their replies, at most `timeout` seconds in all. Those of one server are done in their
-        order. A command whose server fails, or answers too late, is Refused with `lost` set: it may have been done or not."""
+        order. A command whose server fails, or answers too late, is Refused with `lost` set: it may have been done or not.
+        arrived: is told the place of each bulk reply that has landed, while those behind it are on their way."""
         if not commands:
             return Trip([], 0)
         deadline = time.monotonic() + timeout
@@ -78,7 +82,7 @@ class Client:
             asking = False
             for _ in range(_MOST_ROUNDS):
                 trips += 1
-                self._round(commands, where, replies, deadline, bulk, asking)
+                self._round(commands, where, replies, deadline, bulk, asking, arrived)
                 where, asking = self._elsewhere(where, replies)
                 if not where:
                     break
@@ -106,6 +110,7 @@ class Client:
         deadline: float,
         bulk: bool,
         asking: bool,
+        arrived: Callable[[int], None] | None,
     ) -> None:
         """Sends to every server before it waits for any; whichever answers first is read first."""
         waiting: dict[int, tuple[Wire, list[int]]] = {}
@@ -128,8 +133,10 @@ class Client:
                     try:
                         for place in places:
                             if asking:
-                                wire.receive(None, deadline)
-                            replies[place] = wire.receive(commands[place].into, deadline)
+                                wire.receive((), deadline)
+                            replies[place] = reply = wire.receive(commands[place].into, deadline)
+                            if arrived is not None and isinstance(reply, Landed):
+                                arrived(place)
                     except LostError as error:
                         wire.close()
                         self._lost(wire.address, [p for p in places if _is_lost(replies[p])], replies, error)
@@ -235,7 +242,7 @@ class Client:
         wire = self._take(address, False, deadline)
         try:
             wire.send(packed([Command(b"", (b"CLUSTER", b"SLOTS"))]), deadline)
-            reply: Any = wire.receive(None, deadline)
+            reply: Any = wire.receive((), deadline)
         except BaseException:
             wire.close()
             raise

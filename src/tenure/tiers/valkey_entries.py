@@ -10,8 +10,8 @@ from tenure.errors import ConfigError, TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.heads import Keys
 from tenure.tiers.pool import Families, PoolTier
+from tenure.tiers.protocol import Command, Refused, Reply
 from tenure.tiers.valkey_client import Client
-from tenure.tiers.wire import Command, Refused, Reply
 
 __all__ = ["ValkeyEntries", "script", "trouble", "value"]
 

@@ -31,10 +31,11 @@ return stands or ''
 _PARTS = b"""
 local function parts(key, stands)
   local token, payload, chunk = string.match(stands, '^block (%S+) %d+ (%d+) (%d+) %d+$')
-  if not token or chunk == '0' or payload / chunk > 1024 then return {} end
+  if not token or chunk ~= '0' and payload / chunk > 1024 then return nil end
+  if chunk == '0' then return {} end
   local stem = string.sub(key, 1, -2) .. 'd' .. token .. ':'
-  local names = {stem .. 'e'}
-  for i = 0, math.ceil(payload / chunk) - 1 do names[#names + 1] = stem .. i end
+  local names = {}
+  for i = 0, math.max(1, math.ceil(payload / chunk)) - 1 do names[i + 1] = stem .. i end
   return names
 end
 """
@@ -52,6 +53,7 @@ local left = tonumber(ARGV[1])
 if expires ~= '0' then left = math.min(left, math.floor(expires - (time[1] * 1000 + time[2] / 1000))) end
 if left <= 0 then return 0 end
 local names = parts(KEYS[1], stands)
+if not names then return 0 end
 for _, name in ipairs(names) do
   if redis.call('EXISTS', name) == 0 then return 0 end
 end
@@ -68,7 +70,7 @@ DISCARD = (
 -- KEYS: a head. ARGV: a token. Takes out the claim or the block with this token, and nothing else.
 local stands = redis.call('GET', KEYS[1])
 if not stands or string.match(stands, '^%l+ (%S+) ') ~= ARGV[1] then return 0 end
-for _, name in ipairs(parts(KEYS[1], stands)) do redis.call('UNLINK', name) end
+for _, name in ipairs(parts(KEYS[1], stands) or {}) do redis.call('UNLINK', name) end
 return redis.call('UNLINK', KEYS[1])
 """
 )

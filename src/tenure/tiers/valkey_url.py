@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from tenure.errors import ConfigError
-from tenure.tiers.wire import Address, Login
+from tenure.tiers.protocol import Address, Login
 
 __all__ = ["Place", "parse_url"]
 

@@ -8,16 +8,15 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
 
-__all__ = ["Address", "Command", "Landed", "Login", "LostError", "Refused", "Reply", "Wire", "packed"]
+from tenure.tiers.protocol import Address, Command, Landed, Login, Refused, Reply, packed
+
+__all__ = ["LostError", "Wire"]
 
 _BUFFER = 1 << 16
-_LARGE = 4096
-"""Words from this size on are sent from where they lie."""
+_AT_ONCE = 1 << 18
+_MOST_VIEWS = 64
 _MOST_REPLY = 64 << 20
 """Bytes that a reply may have that is not read into memory given for it."""
 _MOST_DEPTH = 8
@@ -25,69 +24,6 @@ _MOST_DEPTH = 8
 
 class LostError(Exception):
     """The connection cannot be had, has broken or is too late."""
-
-
-class Address(NamedTuple):
-    """Where a server listens; without a port `host` is the path of a unix socket."""
-
-    host: str
-    port: int | None
-
-    def __str__(self) -> str:
-        return self.host if self.port is None else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True)
-class Login:
-    """What a server wants to see before commands."""
-
-    user: str | None = None
-    password: str | None = None
-    database: int = 0
-    tls: ssl.SSLContext | None = None
-
-
-class Command(NamedTuple):
-    """key: decides which server of a cluster gets it. into: memory of just the reply's size, for a bulk reply."""
-
-    key: bytes
-    words: tuple[bytes | memoryview, ...]
-    into: memoryview | None = None
-
-
-class Refused(NamedTuple):
-    """An error as a reply, or that no reply came (`lost`)."""
-
-    text: str
-    lost: bool = False
-
-
-class Landed(NamedTuple):
-    """A bulk reply went into the memory given for it, if it had just that size in bytes."""
-
-    size: int
-
-
-Reply: TypeAlias = "bytes | int | Landed | Refused | list[Reply] | None"
-
-
-def packed(commands: Sequence[Command]) -> list[bytes | bytearray | memoryview]:
-    """Commands as they go over the wire, in pieces to be sent one behind the other; large words are not copied."""
-    pieces: list[bytes | bytearray | memoryview] = []
-    small = bytearray()
-    for command in commands:
-        small += b"*%d\r\n" % len(command.words)
-        for word in command.words:
-            if len(word) < _LARGE:
-                small += b"$%d\r\n" % len(word)
-                small += word
-                small += b"\r\n"
-            else:
-                small += b"$%d\r\n" % len(word)
-                pieces += (small, word)
-                small = bytearray(b"\r\n")
-    pieces.append(small)
-    return pieces
 
 
 class Wire:
@@ -119,7 +55,7 @@ class Wire:
         if not commands:
             return
         self.send(packed(commands), deadline)
-        for reply in [self.receive(None, deadline) for _ in commands]:
+        for reply in [self.receive((), deadline) for _ in commands]:
             if isinstance(reply, Refused):
                 raise LostError(f"{self.address} refuses the login: {reply.text}")
 
@@ -138,19 +74,28 @@ class Wire:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def send(self, pieces: Sequence[bytes | bytearray | memoryview], deadline: float) -> None:
-        """Sends all of it."""
-        views = [memoryview(piece) for piece in pieces]
+    def send(self, pieces: Iterable[bytes | bytearray | memoryview], deadline: float) -> None:
+        """Sends all of it; what is made piece by piece is made while what was before it is on its way."""
+        views: list[memoryview] = []
+        size = 0
+        for piece in pieces:
+            views.append(memoryview(piece))
+            size += len(piece)
+            if size >= _AT_ONCE:
+                self._send(views, deadline)
+                views, size = [], 0
+        self._send(views, deadline)
+
+    def _send(self, views: list[memoryview], deadline: float) -> None:
+        at = 0
         try:
-            if self._tls:
-                for view in views:
-                    self._socket.settimeout(_left(deadline))
-                    self._socket.sendall(view)
-                return
-            at = 0
             while at < len(views):
                 self._socket.settimeout(_left(deadline))
-                sent = self._socket.sendmsg(list(islice(views, at, at + 64)))
+                if self._tls:
+                    self._socket.sendall(views[at])
+                    at += 1
+                    continue
+                sent = self._socket.sendmsg(views[at : at + _MOST_VIEWS])
                 while at < len(views) and sent >= len(views[at]):
                     sent -= len(views[at])
                     at += 1
@@ -159,7 +104,7 @@ class Wire:
         except OSError as error:
             raise LostError(f"{self.address} takes nothing: {_why(error)}") from None
 
-    def receive(self, into: memoryview | None, deadline: float, depth: int = 0) -> Reply:
+    def receive(self, into: tuple[memoryview, ...], deadline: float, depth: int = 0) -> Reply:
         """The next reply."""
         line = self._line(deadline)
         kind, rest = line[:1], line[1:]
@@ -176,7 +121,7 @@ class Wire:
             return Refused(rest.decode(errors="replace"))
         if kind == b"*" and depth < _MOST_DEPTH:
             count = self._number(rest)
-            return None if count < 0 else [self.receive(None, deadline, depth + 1) for _ in range(count)]
+            return None if count < 0 else [self.receive((), deadline, depth + 1) for _ in range(count)]
         raise LostError(f"{self.address} does not speak the protocol of Valkey: {line[:40]!r}")
 
     # -- inside
@@ -187,8 +132,8 @@ class Wire:
         except ValueError:
             raise LostError(f"{self.address} does not speak the protocol of Valkey: {digits[:40]!r} is no number") from None
 
-    def _bulk(self, size: int, into: memoryview | None, deadline: float) -> Reply:
-        if into is None and size <= _MOST_REPLY:
+    def _bulk(self, size: int, into: tuple[memoryview, ...], deadline: float) -> Reply:
+        if not into and size <= _MOST_REPLY:
             if self._end - self._start >= size + 2:
                 value = bytes(self._buffer[self._start : self._start + size])
                 self._start += size + 2
@@ -197,12 +142,13 @@ class Wire:
             self._fill(memoryview(whole), deadline)
             self._skip(2, deadline)
             return bytes(whole)
-        if into is not None and len(into) == size:
-            self._fill(into, deadline)
+        if into and sum(map(len, into)) == size:
+            for view in into:
+                self._fill(view, deadline)
             self._skip(2, deadline)
         else:
             self._skip(size + 2, deadline)
-            if into is None:
+            if not into:
                 return Refused(f"a reply of {size} bytes is too long")
         return Landed(size)
 
