@@ -23,13 +23,19 @@ from tests.pool.servers import until
 @embedded
 def test_a_process_that_is_told_to_end_ends_what_it_has_started() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, pair_process.in_order(), pair_process.pool_at("embedded") as address:
-        socket = Path(address.removeprefix("unix://"))
-        assert socket.is_socket()
-        signal.raise_signal(signal.SIGTERM)
+    sockets: list[Path] = []
+
+    def told() -> None:
+        with pair_process.in_order(), pair_process.pool_at("embedded") as address:
+            sockets.append(Path(address.removeprefix("unix://")))
+            assert sockets[0].is_socket()
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        told()
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
-    assert not socket.parent.exists()
+    assert not sockets[0].parent.exists()
 
 
 @embedded
