@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tenure.cli import turns
 from tenure.cli.live import Growing
-from tenure.cli.pair_node import TIERS, Done, Ended, Half, Ready, Setup
+from tenure.cli.pair_node import TIERS, Done, Half, Ready, Setup
 from tenure.cli.pair_process import GONE, Member, in_order, pool_at, uninterrupted
 from tenure.cli.recorded import Step
 from tenure.cli.serving import TOLERANCE
@@ -24,7 +24,7 @@ def run(screen: Console, pool: str, setup: Setup, limit: float) -> tuple[list[Tu
     """Shows all of it on the screen; returns the turns, and why it stopped before the last, if it did.
 
     pool: "embedded" or an address. limit: seconds after which no turn begins. Raises ConfigError for a pool that cannot be used,
-    TenureError with what has failed in a node. No process is left behind in any case.
+    TenureError with what has failed in a node. No process is left behind, unless this one is killed (SIGKILL).
     """
     with ExitStack() as opened:
         opened.enter_context(in_order())
@@ -47,10 +47,8 @@ def run(screen: Console, pool: str, setup: Setup, limit: float) -> tuple[list[Tu
         for text in ([stopped] if stopped else []) + pair.summary():
             screen.print(text)
         for member in pair.living:
-            member.tell(None)
-            for text in member.expect(Ended).closing:
+            for text in member.end().closing:
                 screen.print(f"Node {member.name}: {text}")
-            member.join()
     return pair.done, stopped
 
 

@@ -7,12 +7,12 @@ import importlib.util
 import multiprocessing
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
 from tenure.cli import pair_node
-from tenure.cli.pair_node import Done, Failed, Setup
+from tenure.cli.pair_node import Done, Ended, Failed, Setup
 from tenure.errors import ConfigError, TenureError, TierError
 from tenure.tiers import BlockLayout
 from tenure.tiers.valkey import ValkeyTier
@@ -26,6 +26,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 _PATIENCE = 300.0
 """Seconds that a node may take for whatever it was told to."""
 _AT_THE_END = 10.0
+"""Seconds that its process may take after its last word."""
 _ANY = BlockLayout.of("fp32", block_size=1, layers=1, heads=1, head_size=1)
 """For a tier that is asked for no block."""
 
@@ -68,9 +69,13 @@ class Member:
         except GONE:
             raise TenureError(f"node {self.name} was to be {kind.__name__.lower()}, and is not: {self.kill()}") from None
 
-    def join(self) -> None:
-        """Waits until its process, which was told to, has ended by itself; not for ever."""
+    def end(self) -> Ended:
+        """Has it end by itself; what it says then. Raises TenureError when it has ended otherwise."""
+        with suppress(*GONE):
+            self.tell(None)
+        ended = self.expect(Ended)
         self._process.join(_AT_THE_END)
+        return ended
 
     def kill(self) -> str:
         """Ends its process with SIGKILL, wherever it is; how it ended. May be called again."""
