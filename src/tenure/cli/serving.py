@@ -4,21 +4,23 @@ timed and compared here. `tenure demo` calls it; it prints nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from tenure.cli.recorded import Step
+from tenure.cli.show import size
 from tenure.cli.turns import Answer, Turn, Verdict
-from tenure.engines.transformers import Engine
+from tenure.engines.transformers import Engine, layout_of
 from tenure.errors import ConfigError
 from tenure.identity import Identity
 from tenure.ledger import Counts
 from tenure.models import Loaded
 from tenure.node import Node
+from tenure.tiers.device import DeviceArena
 
-__all__ = ["TOLERANCE", "Prompt", "Serving", "compare", "distinct", "prompts"]
+__all__ = ["TOLERANCE", "Prompt", "Serving", "compare", "distinct", "frames_for", "links", "prompts"]
 
 TOLERANCE = 1e-3
 """How far fp32 logits (some 20 in size) may differ because the same sums were cut elsewhere; without the right KV they differ by
@@ -64,16 +66,35 @@ def prompts(loaded: Loaded, steps: list[Step], new: int) -> list[Prompt]:
     return made
 
 
+def links(prompt: Prompt, block_size: int) -> Iterator[int]:
+    """A number for each block that it fills, which is another for other tokens in it or before it."""
+    tokens: list[int] = prompt.ids[0].tolist()
+    link = 0
+    for start in range(0, len(tokens) - block_size + 1, block_size):
+        link = hash((link, tuple(tokens[start : start + block_size])))
+        yield link
+
+
 def distinct(made: list[Prompt], block_size: int) -> int:
     """How many different blocks they fill."""
-    seen: set[int] = set()
-    for prompt in made:
-        tokens: list[int] = prompt.ids[0].tolist()
-        link = 0
-        for start in range(0, len(tokens) - block_size + 1, block_size):
-            link = hash((link, tuple(tokens[start : start + block_size])))
-            seen.add(link)
-    return len(seen)
+    return len({link for prompt in made for link in links(prompt, block_size)})
+
+
+def frames_for(loaded: Loaded, made: list[Prompt], new: int, block_size: int, device_bytes: int | None) -> tuple[int, int]:
+    """Frames of a device, and bytes of each; None: a little more than the longest turn needs. Raises ConfigError when that turn
+    has no room in device_bytes: nothing could be reused there."""
+    block = DeviceArena.block_bytes_of(layout_of(loaded.model), block_size, loaded.model.dtype)
+    longest = max(made, key=lambda prompt: prompt.tokens)
+    needed = -(-(longest.tokens + new) // block_size)
+    frames = needed + needed // 8 if device_bytes is None else device_bytes // block
+    if frames < needed:
+        raise ConfigError(
+            f"--device has room for {frames} blocks: turn {longest.step.turn} of session {longest.step.session} needs {needed}, "
+            f"which are {size(needed * block)}",
+            frames=frames,
+            needed=needed,
+        )
+    return frames, block
 
 
 def compare(cold: Run, warm: Run, tolerance: float = TOLERANCE) -> Answer:
@@ -107,10 +128,11 @@ class Serving:
         for _ in range(2):
             self._run(self._loaded.model.generate, torch.full((1, 128), 5))
 
-    def turn(self, prompt: Prompt) -> Turn:
-        """Answers one prompt, cold and then warm."""
+    def turn(self, prompt: Prompt, halfway: Callable[[], None] = lambda: None) -> Turn:
+        """Answers one prompt, cold and then warm. halfway: called between the two."""
         kv, step = self._kv, prompt.step
         cold = self._run(self._loaded.model.generate, prompt.ids)
+        halfway()
         hit, loaded, evicted = self._books()
         at_end: list[tuple[Counts, int]] = []
 

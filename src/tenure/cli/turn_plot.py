@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tenure.cli.turns import Turn
+from tenure.cli.turns import TIERS, Turn
 from tenure.errors import ConfigError
 from tenure.lab import plots
 
 __all__ = ["draw"]
 
-_PARTS = {"device": "#0072b2", "host": "#56b4e9", "disk": "#009e73", "computed": "#d55e00"}
+_COLOURS = {"device": "#0072b2", "host": "#56b4e9", "disk": "#009e73", "pool": "#f0e442", "computed": "#d55e00"}
 _COLD, _WARM = "#999999", "#cc79a7"
 
 
-def draw(turns: Sequence[Turn], stem: str | Path, title: str) -> list[Path]:
+def draw(turns: Sequence[Turn], stem: str | Path, title: str, tiers: Sequence[str] = TIERS) -> list[Path]:
     """Write `stem`.png and `stem`.svg; returns both paths. Raises ConfigError without matplotlib or without turns."""
     if not turns:
         raise ConfigError("nothing to plot: no turns", turns=0)
@@ -32,14 +32,13 @@ def draw(turns: Sequence[Turn], stem: str | Path, title: str) -> list[Path]:
         above.set_ylabel("time to the first token (s)")
         above.set_title(title, loc="left")
         bottom = [0] * len(turns)
-        for part, colour in _PARTS.items():
+        for part in (*tiers, "computed"):
             counts = [turn.computed if part == "computed" else turn.reused.get(part, 0) for turn in turns]
-            below.bar(places, counts, 0.8, bottom=bottom, label=part, color=colour)
+            below.bar(places, counts, 0.8, bottom=bottom, label=part, color=_COLOURS[part])
             bottom = [low + count for low, count in zip(bottom, counts, strict=True)]
         below.set_ylabel("prompt tokens, by their source")
-        below.set_xticks(
-            places, [f"{turn.session} {turn.number}" for turn in turns], rotation=60, ha="right", rotation_mode="anchor"
-        )
+        labels = [f"{turn.node} {turn.session} {turn.number}".lstrip() for turn in turns]
+        below.set_xticks(places, labels, rotation=60, ha="right", rotation_mode="anchor")
         for axes in (above, below):
             _dress(axes)
         return plots.write(plt, figure, stem)

@@ -10,30 +10,14 @@ from typing import NamedTuple
 
 from tenure.ledger import Counts
 
-__all__ = ["NOTES", "Answer", "Turn", "Verdict", "header", "line", "plain", "summary"]
+__all__ = ["TIERS", "Answer", "Turn", "Verdict", "header", "line", "notes", "plain", "summary"]
 
-NOTES = (
-    "device, host, disk: prompt tokens reused from there. cold, warm: seconds to the first token, computed whole by\n"
-    "transformers' own cache, and with Tenure. states: blocks free/active/sealed/cached/swapped while the turn's own are in\n"
-    "use. evicted: blocks from device/host/disk. answer: against the cold one, token by token."
-)
-_WIDTHS = (10, 4, 6, 6, 6, 6, 8, 6, 6, 6, 17, 10, 8)
-_NAMES = (
-    "session",
-    "turn",
-    "prompt",
-    "device",
-    "host",
-    "disk",
-    "computed",
-    "cold",
-    "warm",
-    "gain",
-    "states",
-    "evicted",
-    "answer",
-)
-_TIERS = ("device", "host", "disk")
+TIERS = ("device", "host", "disk")
+"""Where a prompt's tokens may come from, when nobody says anything else."""
+_BEFORE = (("session", 10), ("turn", 4), ("prompt", 6))
+_AFTER = (("computed", 8), ("cold", 6), ("warm", 6), ("gain", 6), ("states", 17), ("evicted", 10), ("answer", 8))
+"""Columns and their widths, before those of the tiers and after them."""
+_NODE = ("node", 4)
 
 
 class Verdict(str, Enum):
@@ -68,6 +52,8 @@ class Turn(NamedTuple):
     evicted: Mapping[str, int]
     answer: Answer
     text: str
+    node: str = ""
+    """who answered, where there are several"""
 
     @property
     def computed(self) -> int:
@@ -75,41 +61,57 @@ class Turn(NamedTuple):
         return self.prompt - sum(self.reused.values())
 
 
-def header() -> str:
-    """The names of the columns."""
-    return _joined(_NAMES)
+def header(tiers: Sequence[str] = TIERS, *, nodes: bool = False) -> str:
+    """The names of the columns. nodes: the first says who answered."""
+    columns = _columns(tiers, nodes)
+    return _joined([name for name, _ in columns], columns)
 
 
-def line(turn: Turn) -> str:
+def line(turn: Turn, tiers: Sequence[str] = TIERS) -> str:
     """A turn under them."""
     answer = turn.answer
     states = (turn.counts.free, turn.counts.active, turn.counts.sealed, turn.counts.cached, turn.swapped)
+    width = _BEFORE[0][1]
     return _joined(
         (
-            turn.session if len(turn.session) <= _WIDTHS[0] else turn.session[: _WIDTHS[0] - 1] + "~",
+            *([turn.node] if turn.node else []),
+            turn.session if len(turn.session) <= width else turn.session[: width - 1] + "~",
             str(turn.number),
             f"{turn.prompt:,}",
-            *(f"{turn.reused.get(tier, 0):,}" for tier in _TIERS),
+            *(f"{turn.reused.get(tier, 0):,}" for tier in tiers),
             f"{turn.computed:,}",
             f"{turn.cold:.2f}",
             f"{turn.warm:.2f}",
             f"{turn.cold / turn.warm:.1f}x",
             "/".join(map(str, states)),
-            "/".join(str(turn.evicted.get(tier, 0)) for tier in _TIERS),
+            "/".join(str(turn.evicted.get(tier, 0)) for tier in tiers),
             answer.verdict.value if answer.verdict is Verdict.SAME else f"{answer.verdict.value}@{answer.at}",
-        )
+        ),
+        _columns(tiers, bool(turn.node)),
+    )
+
+
+def notes(tiers: Sequence[str] = TIERS) -> str:
+    """What the columns mean."""
+    return (
+        f"{', '.join(tiers)}: prompt tokens reused from there. cold, warm: seconds to the first token, computed whole by\n"
+        "transformers' own cache, and with Tenure. states: blocks free/active/sealed/cached/swapped while the turn's own are in\n"
+        f"use. evicted: blocks from {'/'.join(tiers)}. answer: against the cold one, token by token."
     )
 
 
 def plain(turn: Turn) -> dict[str, object]:
     """A turn as JSON has it."""
-    return turn._asdict() | {"counts": turn.counts._asdict(), "answer": turn.answer._asdict(), "computed": turn.computed}
+    row = turn._asdict() | {"counts": turn.counts._asdict(), "answer": turn.answer._asdict(), "computed": turn.computed}
+    if not turn.node:
+        del row["node"]
+    return row
 
 
-def summary(turns: Sequence[Turn], tolerance: float) -> list[str]:
+def summary(turns: Sequence[Turn], tolerance: float, tiers: Sequence[str] = TIERS) -> list[str]:
     """All turns in sentences; there must be one."""
     prompt, computed = sum(turn.prompt for turn in turns), sum(turn.computed for turn in turns)
-    reused, evicted = _by_tier([turn.reused for turn in turns]), _by_tier([turn.evicted for turn in turns])
+    reused, evicted = _sums(tiers, [turn.reused for turn in turns]), _sums(tiers, [turn.evicted for turn in turns])
     cold, warm = sum(turn.cold for turn in turns), sum(turn.warm for turn in turns)
     answers = [turn.answer for turn in turns]
     same, ties = (sum(a.verdict is kind for a in answers) for kind in (Verdict.SAME, Verdict.TIE))
@@ -132,16 +134,21 @@ def summary(turns: Sequence[Turn], tolerance: float) -> list[str]:
     return text
 
 
-def _by_tier(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    return {tier: sum(part.get(tier, 0) for part in parts) for tier in _TIERS}
+def _sums(tiers: Sequence[str], parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {tier: sum(part.get(tier, 0) for part in parts) for tier in tiers}
 
 
 def _listed(by_tier: Mapping[str, int]) -> str:
     return ", ".join(f"{tier} {count:,}" for tier, count in by_tier.items())
 
 
-def _joined(cells: Sequence[str]) -> str:
-    first, *rest = (
-        cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+def _columns(tiers: Sequence[str], nodes: bool) -> list[tuple[str, int]]:
+    return [*([_NODE] if nodes else []), *_BEFORE, *((tier, 6) for tier in tiers), *_AFTER]
+
+
+def _joined(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
+    """Names on the left, numbers on the right of their columns."""
+    return " ".join(
+        cell.ljust(width) if name in ("node", "session") else cell.rjust(width)
+        for cell, (name, width) in zip(cells, columns, strict=True)
     )
-    return " ".join([first, *rest])
