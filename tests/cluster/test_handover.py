@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,29 @@ def test_a_sequence_tells_its_tokens() -> None:
             assert other.who == WHO
         seq.truncate(3)
         assert seq.tokens.tolist() == [1, 2, 3]
+
+
+def test_what_the_nodes_own_thread_is_writing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as a, prefill(a, LONG) as seq:
+        pool: Any = a.levels["pool"].tier
+        entered, asked, store = threading.Event(), threading.Event(), pool._store
+        write_some = a.write_some
+
+        def slowly(puts: Any) -> Any:
+            entered.set()
+            assert asked.wait(10), "nobody waits for what is being written"
+            return store(puts)
+
+        def asking(*given: Any) -> int:
+            asked.set()
+            return write_some(*given)
+
+        monkeypatch.setattr(pool, "_store", slowly)
+        monkeypatch.setattr(a, "write_some", asking)
+        seq.seal()
+        thread = threading.Thread(target=a.flush)
+        thread.start()
+        assert entered.wait(10)
+        assert publish(a, seq).published == 24
+        thread.join()
