@@ -225,6 +225,20 @@ def test_a_block_that_the_pool_has_lost_is_a_miss() -> None:
         assert serve(b, LONG) == len(LONG)
 
 
+def test_a_block_that_was_lost_and_written_anew_is_hit_by_who_knew_the_old_one() -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as a, node(server, clock, frames=8) as b, node(server, clock) as c:
+        serve(a, prompt(1, 4))
+        a.flush()
+        assert serve(b, [*prompt(1, 4), 1]) == 16
+        serve(b, prompt(2, 8))  # it leaves the device
+        server.heads.clear()
+        server.bytes.clear()
+        serve(c, prompt(1, 4))
+        c.flush()
+        assert serve(b, [*prompt(1, 4), 1]) == 16
+
+
 def test_bytes_that_are_others_are_not_believed() -> None:
     clock, server = Clock(), Server()
     a, b = two(clock, server)
