@@ -111,8 +111,9 @@ class Node(BlockManager):
 
     def version(self, model: str, session: str) -> dict[str, Any]:
         """The identity fields (`who.with_(**fields)`) that a request of this session has while versions of a model change
-        (tenure.cluster.rollouts): what was heard at the last poll, and asks nobody. Keep to it until the request ends. Empty: no
-        rollout of the model is known, serve what you have. Raises ConfigError for a session that is no text."""
+        (tenure.cluster.rollouts): what was heard at the last poll; the pool is asked only before the first. Keep to it until the
+        request ends. Empty: no rollout of the model is known, serve what you have. Raises ConfigError for a session that is no
+        text."""
         return {} if self.shared is None else self.shared.member.version(model, session)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
