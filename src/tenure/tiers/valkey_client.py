@@ -27,10 +27,12 @@ _ASKING = Command(b"", (b"ASKING",))
 
 
 class Trip(NamedTuple):
-    """The replies to commands, in their order, and how many round trips they took."""
+    """The replies to commands, in their order, how many round trips they took, and whether some were sent on to another server
+    than the rest."""
 
     replies: list[Reply]
     trips: int
+    moved: bool = False
 
 
 def slot_of(key: bytes) -> int:
@@ -71,7 +73,7 @@ class Client:
             return Trip([], 0)
         deadline = time.monotonic() + timeout
         replies: list[Reply] = [Refused("no reply", lost=True)] * len(commands)
-        trips = 0
+        trips, moved = 0, False
         try:
             if self.cluster and (self._doubtful or not self._slots):
                 trips += 1
@@ -86,10 +88,11 @@ class Client:
                 where, asking = self._elsewhere(where, replies)
                 if not where:
                     break
+                moved = True
         except LostError as error:
             self._say("map", str(error))
             replies = [Refused(str(error), lost=True)] * len(commands)
-        return Trip(replies, trips)
+        return Trip(replies, trips, moved)
 
     def close(self) -> None:
         """Closes what nobody uses now, and the rest when it comes back."""
