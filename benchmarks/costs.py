@@ -18,11 +18,11 @@ from tenure.tiers import BlockLayout, Record
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.codec import Raw
 from tenure.tiers.heads import Claim, Get, Head, Keys, Put
+from tenure.tiers.protocol import Address, Command, Login, Refused
 from tenure.tiers.record import pack, packed_bytes
 from tenure.tiers.valkey_chunks import reading, writing
 from tenure.tiers.valkey_client import Client
 from tenure.tiers.valkey_entries import script
-from tenure.tiers.wire import Address, Command, Login, Refused
 from tests.pool.servers import Server, server, until
 
 SAVED = RESULTS / "plan" / "costs.json"

@@ -1,5 +1,5 @@
 """A circuit breaker: after some failures in a row a tier is left alone, then tried again, one probe at a time.
-Used by the mover, one a tier; it knows neither tiers nor threads of its own."""
+Used where bytes are moved, one a tier; it knows neither tiers nor threads of its own."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ class LaneStats(NamedTuple):
 
 class Lane:
     """deadline: seconds that a request waits for this tier; None for a tier that cannot hang. back: it is written to when the
-    tier above evicts. callers: how many requests may wait for it beside each other, other than for reading."""
+    tier above evicts. callers: how many requests may wait for it beside each other, other than for reading; where they are
+    several, those that write wait elsewhere than those that ask."""
 
     def __init__(
         self, tier: Tier, deadline: float | None, breaker: Breaker, names: Names, *, back: bool = False, callers: int = 1
@@ -63,6 +64,7 @@ class Lane:
         self._closed = False
         self._readers: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}")
         self._others: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}-call", callers)
+        self._writers = self._others if deadline is None or callers == 1 else Readers[Any](f"tenure-{self.name}-write", callers)
 
     # -- its state
 
@@ -123,7 +125,7 @@ class Lane:
         self.settle()
         self.tier.close()
         self._closed = True
-        for threads in (self._readers, self._others):
+        for threads in (self._readers, self._others, self._writers):
             if threads is not None:
                 threads.close()
 
@@ -159,18 +161,19 @@ class Lane:
         """Seconds until the deadline of what was started then (time.monotonic)."""
         return max(0.0, (self.deadline or 0.0) - (time.monotonic() - started))
 
-    def in_time(self, job: Callable[[], T], patience: float | None) -> T | None:
+    def in_time(self, job: Callable[[], T], patience: float | None, *, writes: bool = False) -> T | None:
         """Runs a job that may hang with this tier, and waits for it no longer than `patience` (None: the deadline) s. None when
-        it came too late: it goes on by itself, unless another one hangs already."""
-        if self._others is None or self._closed:
+        it came too late: it goes on by itself, unless another one hangs already. writes: it waits for its turn to write."""
+        threads = self._writers if writes else self._others
+        if threads is None or self._closed:
             return job()
-        future = self._submit(self._others, job)
+        future = self._submit(threads, job)
         try:
             return future.result(self.deadline if patience is None else patience)
         except (LateError, CancelledError):
             self.too_late()
             self.went(False)
-            self._others.give_up(future)
+            threads.give_up(future)
             return None
 
     def _submit(self, threads: Readers[Any], job: Callable[[], T]) -> Future[T]:

@@ -46,7 +46,7 @@ class Mover:
         """The same, for a caller who does not wait longer than the tier's deadline (or `patience`, s): 0 when it came too late,
         and it goes on without the caller."""
         lane = self._lanes[tier]
-        return lane.in_time(lambda: self._writer.write(tier, most, demote), patience) or 0
+        return lane.in_time(lambda: self._writer.write(tier, most, demote), patience, writes=True) or 0
 
     def wipe(self, tier: str) -> None:
         """Empties the frames of a tier that no block has, so that what was in them does not outlive the process."""

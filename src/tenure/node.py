@@ -111,8 +111,9 @@ class Node(BlockManager):
 
     def version(self, model: str, session: str) -> dict[str, Any]:
         """The identity fields (`who.with_(**fields)`) that a request of this session has while versions of a model change
-        (tenure.cluster.rollouts): what was heard at the last poll, and asks nobody. Keep to it until the request ends. Empty: no
-        rollout of the model is known, serve what you have. Raises ConfigError for a session that is no text."""
+        (tenure.cluster.rollouts): what was heard at the last poll; the pool is asked only before the first. Keep to it until the
+        request ends. Empty: no rollout of the model is known, serve what you have. Raises ConfigError for a session that is no
+        text."""
         return {} if self.shared is None else self.shared.member.version(model, session)
 
     def match(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> Match:
@@ -127,7 +128,7 @@ class Node(BlockManager):
         With a pool it is a new epoch for all nodes: at once for whoever asks the pool, within `poll` seconds elsewhere (`trust`
         where the pool cannot be asked). One field of tenure.cluster.epochs.FAMILIES reaches whatever has that value anywhere;
         other fields reach the namespaces that this node knows."""
-        count = self._forget(fields)
+        count = self._forget(self._spaces_of(fields))
         if self.shared is not None:
             count = max(count, self.shared.invalidate(fields))
         self._settle()
@@ -211,16 +212,22 @@ class Node(BlockManager):
         """The identity to ask the manager with: that of the present epochs, where nodes share them."""
         return who if self.shared is None else self.shared.find(tokens, who, extra_keys, max_hit)
 
-    def _forget(self, fields: Mapping[str, Any]) -> int:
-        """Nobody hits these any more, in any tier; `_settle` makes it last."""
+    def _supersede(self, who: Identity) -> None:
+        """Nobody hits what is of this effective identity any more; it costs the same however many there have been."""
+        if (space := self._spaces.get(who.namespace)) is not None:
+            self._forget([space])
+
+    def _forget(self, spaces: list[int]) -> int:
+        """Nobody hits these namespaces any more, in any tier; `_settle` makes it last. Returns how many they are."""
+        gone = [self._identities[space].namespace for space in spaces]
         with contextlib.ExitStack() as gates:
             for lane in self._lanes.values():
                 gates.enter_context(lane.names.gate)
-            count = super().invalidate(**fields)  # from here on there are no hits, however long the tiers take
-            gone = [self._identities[space].namespace for space in self._spaces_of(fields)]
+            for space in spaces:  # from here on there are no hits, however long the tiers take
+                self._core.invalidate(space, self._clock())
             for lane in self._lanes.values():
                 lane.names.drop(gone)
-        return count
+        return len(spaces)
 
     def _settle(self) -> None:
         for lane in self._lanes.values():

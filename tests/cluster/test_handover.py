@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -127,3 +129,55 @@ def test_a_sequence_tells_its_tokens() -> None:
             assert other.who == WHO
         seq.truncate(3)
         assert seq.tokens.tolist() == [1, 2, 3]
+
+
+def test_what_the_nodes_own_thread_is_writing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as a, prefill(a, LONG) as seq:
+        pool: Any = a.levels["pool"].tier
+        entered, asked, store = threading.Event(), threading.Event(), pool._store
+        write_some = a.write_some
+
+        def slowly(puts: Any) -> Any:
+            entered.set()
+            assert asked.wait(10), "nobody waits for what is being written"
+            return store(puts)
+
+        def asking(*given: Any) -> int:
+            asked.set()
+            return write_some(*given)
+
+        monkeypatch.setattr(pool, "_store", slowly)
+        monkeypatch.setattr(a, "write_some", asking)
+        seq.seal()
+        thread = threading.Thread(target=a.flush)
+        thread.start()
+        assert entered.wait(10)
+        assert publish(a, seq).published == 24
+        thread.join()
+
+
+def test_a_look_up_does_not_wait_behind_those_that_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, server = Clock(), Server()
+    level = Level(MemoryPool(server, LAYOUT), deadline=5.0)
+    with node(server, clock) as a, Node(ArrayDevice(16), [level], SIZE, clock=clock, background=False) as b:
+        serve(a, LONG)
+        a.flush()
+        begun, go = threading.Semaphore(0), threading.Event()
+
+        def write(*given: Any) -> int:
+            begun.release()
+            go.wait(20)
+            return 0
+
+        with monkeypatch.context() as patched:
+            patched.setattr(b._mover._writer, "write", write)
+            threads = [threading.Thread(target=b.write_some, args=("pool", 1, time.monotonic() + 20)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            assert all(begun.acquire(timeout=10) for _ in range(4))  # as many as may ask at once
+            assert serve(b, LONG) == 24
+            assert b.lane_stats("pool").late == 0
+            go.set()
+            for thread in threads:
+                thread.join()

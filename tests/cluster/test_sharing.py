@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tenure import ConfigError, Identity, IdentityError
+from tenure.errors import TierError
 from tenure.node import Level, Node
 from tests.cluster.making import SIZE, WHO, Clock, node, serve, with_host
 from tests.cluster.memory import MemoryPool, Server
-from tests.node.making import LAYOUT, WrongBytesError, disk, prompt
+from tests.node.making import LAYOUT, ArrayDevice, WrongBytesError, disk, prompt
 
 LONG = prompt(0, 6)
 
@@ -223,6 +224,49 @@ def test_a_block_that_the_pool_has_lost_is_a_miss() -> None:
         assert serve(b, LONG) == 0
         b.check()
         assert serve(b, LONG) == len(LONG)
+
+
+def test_a_block_that_was_lost_and_written_anew_is_hit_by_who_knew_the_old_one() -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as a, node(server, clock, frames=8) as b, node(server, clock) as c:
+        serve(a, prompt(1, 4))
+        a.flush()
+        assert serve(b, [*prompt(1, 4), 1]) == 16
+        serve(b, prompt(2, 8))  # it leaves the device
+        server.heads.clear()
+        server.bytes.clear()
+        serve(c, prompt(1, 4))
+        c.flush()
+        assert serve(b, [*prompt(1, 4), 1]) == 16
+
+
+def test_a_pool_that_hangs_does_not_outlast_what_was_proven() -> None:
+    clock, server = Clock(), Server()
+    with with_host(server, clock, trust=30.0) as kv:
+        serve(kv, LONG)
+        clock.now += 29.5
+
+        def hang() -> None:
+            clock.now += 2
+            raise TierError("io", "it hangs")
+
+        server.before_answer = hang
+        assert serve(kv, [*LONG, *prompt(9, 1)]) == 0
+
+
+def test_names_of_blocks_that_were_only_read_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, server = Clock(), Server()
+    level = Level(MemoryPool(server, LAYOUT, 8), write="selective", uses=1000)
+    with node(server, clock) as a, Node(ArrayDevice(8), [level], SIZE, clock=clock, background=False) as b:
+        names = b._lanes["pool"].names
+        monkeypatch.setattr(names, "_forget_at", 20)
+        for number in range(20):
+            serve(a, prompt(number, 2))
+            a.flush()
+            assert serve(b, prompt(number, 2)) == 8
+        assert len(names.digests) == 40
+        assert b.refresh()
+        assert len(names.digests) <= 8 + 8
 
 
 def test_bytes_that_are_others_are_not_believed() -> None:

@@ -118,6 +118,27 @@ def test_a_slot_that_is_moving_is_asked_for_where_it_went(mine: servers.Cluster)
         mine.settle()
 
 
+def test_an_epoch_is_confirmed_by_a_replica_of_the_server_that_has_it(mine: servers.Cluster) -> None:
+    with pool(mine.url) as tier:
+        tier.bump([b"family"])
+        key = tier._keys.family(b"family")
+        slot, source = slot_of(key), mine.primary_of(key)
+        target = next(server for server in mine.primaries() if server is not source)
+        names = [server.command("CLUSTER", "MYID") for server in (source, target)]
+        target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[0])
+        source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[1])
+        moving = source.command("CLUSTER", "GETKEYSINSLOT", slot, 100)
+        source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *moving)
+        for server in (target, source):
+            server.command("CLUSTER", "SETSLOT", slot, "NODE", names[1])
+        replica = next(server for server in mine.servers if server.command("ROLE")[2] == target.port)
+        replica.pause()
+        assert not tier.bump([b"family"]).confirmed  # the client has the old map
+        replica.resume()
+        servers.until("its replica has it", lambda: tier.bump([b"family"]).confirmed)
+        mine.settle()
+
+
 def test_one_seed_is_enough(mine: servers.Cluster) -> None:
     port = mine.servers[0].port
     with pool(f"valkey+cluster://127.0.0.1:{servers.free_port()},127.0.0.1:{port}") as tier:

@@ -46,9 +46,7 @@ class Handover:
     def decode(cls, data: bytes) -> Handover:
         """Raises RecordError for anything that `encode` did not make."""
         try:
-            version, who, tokens, published, extra = msgspec.msgpack.decode(
-                data, type=tuple[int, bytes, bytes, int, dict[int, bytes]]
-            )
+            version, who, tokens, published, extra = msgspec.msgpack.decode(data, type=_WIRE)
             if version != _VERSION:
                 raise RecordError(f"a hand-over of version {version}: this reads version {_VERSION}", found=version)
             return cls(Identity.load(who), np.frombuffer(tokens, "<i4").astype(np.int32), published, extra)
@@ -78,14 +76,13 @@ def publish(
     seq.seal()
     blocks = seq.offer(shared.tier)
     upto = {block: key for block, key in keys.items() if block < blocks}
-    there = -1
+    there, written = -1, 0
     while time.monotonic() < until:
         here = node.reach(tokens[: blocks * size], effective, shared.tier, extra_keys=upto).here
-        if here >= blocks or here == there:
+        if here >= blocks or (here == there and not written):
             break
         there = here
-        while node.waiting(shared.tier) and time.monotonic() < until and node.write_some(shared.tier, _BATCH, until):
-            pass
+        written = node.write_some(shared.tier, _BATCH, until)  # also waits for what the node's own thread is writing
     digests = list(effective.digest_chain(tokens[: blocks * size], size, upto))
     return Handover(seq.who, tokens, shared.keep(digests, ttl) * size, keys)
 

@@ -107,11 +107,12 @@ class Index:
         keys = dict(blocks_and_keys(extra_keys))
         chains: dict[tuple[bytes, int], _Chain] = {}
         found = []
+        engines = _family(who.model, who.adapter)
         with self._lock:
             for node, source in self._heard_of():
                 if not source.media or source.model not in (None, who.model):
                     continue
-                family = who if source.model is None else _family(who.model, who.adapter)
+                family = who if source.model is None else engines
                 chain = chains.setdefault((family.namespace, source.block_size), _Chain(family, ids, source.block_size, keys))
                 held = list(self._held(source, chain))
                 if held:

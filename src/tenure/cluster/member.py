@@ -123,7 +123,7 @@ class Member:
             if rollout.family is None and key not in self._raised:
                 self._node.invalidate(**fields)  # of its namespaces this node knows: for all other nodes too
             elif any(one.valid for one in left):
-                self._node._forget(fields)
+                self._node._forget(self._node._spaces_of(fields))
             self._raised.add(key)
             if left:
                 self._node.sweep()

@@ -40,11 +40,12 @@ class Shared:
         self.pool = tier
         self._clock = clock
         self.tier = lane.name
-        self.epochs = Epochs(tier, clock, trust, lambda old: node._forget({"epoch": old.epoch}))
+        self.epochs = Epochs(tier, clock, trust, node._supersede)
         self.member = Member(node, tier, self.epochs, name, max(trust, _POLLS * poll), self._in_time)
 
     def refresh(self) -> bool:
         """Hears what others have changed, and says what this node does. False: the pool did not answer."""
+        self._lane.names.forget()  # a node that only reads from the pool has no writer that does
         return self.epochs.refresh() and self.member.refresh()
 
     def invalidate(self, fields: Mapping[str, Any]) -> int:
@@ -82,8 +83,8 @@ class Shared:
         for _ in range(_ROUNDS):
             now = self.epochs.of(who)
             if not self.epochs.proven(who) or not self._look(tokens, who, now, families, extra_keys, max_hit):
-                return now
-        return self.epochs.of(who)
+                break
+        return self.epochs.of(who)  # asked again: a pool that hangs may have outlasted what was proven
 
     def keep(self, digests: list[bytes], ttl: float) -> int:
         """How many leading blocks of a chain the pool has, and will have for `ttl` seconds if it has room."""

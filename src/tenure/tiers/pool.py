@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -66,14 +67,17 @@ class PoolTier(Tier):
         self._claim_wait = seconds("claim_wait", claim_wait) if claimed == "wait" else 0.0
         self._wall = wall
         self._known: dict[int, tuple[Record, Head]] = {}
-        self._learned: dict[bytes, Head] = {}  # by digest, of blocks that are getting their frames
+        self._learned: OrderedDict[bytes, Head] = OrderedDict()  # by digest: found since the block was last known or written
 
     def learn(self, digests: Sequence[bytes], heads: Sequence[Head]) -> None:
-        """These blocks will be given frames: until `know` says which, their heads are found by their digests."""
+        """These blocks have been found to have these heads: those that have frames already, from now on, and those that will be
+        given one, until `know` says which."""
         with self._gate:
-            self._learned |= zip(digests, heads, strict=True)
-            for digest in list(self._learned)[: -self.frames]:
-                del self._learned[digest]
+            for digest, head in zip(digests, heads, strict=True):
+                self._learned[digest] = head
+                self._learned.move_to_end(digest)
+            while len(self._learned) > self.frames:
+                self._learned.popitem(last=False)
 
     def know(self, frame: int, record: Record, head: Head) -> None:
         """From now on this frame is the block that `look` found under the record's digest."""
@@ -81,9 +85,7 @@ class PoolTier(Tier):
         self._checked([record])
         if not isinstance(head, Head):
             raise ConfigError(f"head is {head!r}: a Head that look gave is needed")
-        self._known[place] = (record, head)
-        with self._gate:
-            self._learned.pop(record.digest, None)
+        self._now_known(place, record, head)
 
     @property
     def claims(self) -> ClaimCounters:
@@ -189,7 +191,7 @@ class PoolTier(Tier):
                 outcomes[place] = claim
             elif isinstance(claim, Head):
                 self._count("already", 1)
-                self._known[frames[place]] = (record, claim)
+                self._now_known(frames[place], record, claim)
             else:
                 self._count("won", 1)
                 try:
@@ -202,7 +204,7 @@ class PoolTier(Tier):
         for place, outcome in zip(puts, self._store(list(puts.values())), strict=True):
             outcomes[place] = outcome
             if outcome is None:
-                self._known[frames[place]] = (records[place], puts[place].head)
+                self._now_known(frames[place], records[place], puts[place].head)
                 self._count("bytes_written", len(puts[place].payload))
         for place, record in enumerate(records):
             if (written := first[record.digest]) != place:  # named twice: what became of the first
@@ -223,7 +225,7 @@ class PoolTier(Tier):
         gets: dict[int, Get] = {}
         for place, (frame, record) in enumerate(zip(frames, records, strict=True)):
             known = self._known.get(frame)
-            if (known is None or known[0] != record) and (learned := self._learned.get(record.digest)) is not None:
+            if (learned := self._learned.get(record.digest)) is not None:  # it may have been written anew, under another token
                 known = (record, learned)
             wrong = self._differs(frame, known and known[0], record)
             if known is None or wrong is not None:
@@ -286,6 +288,11 @@ class PoolTier(Tier):
         self._known.clear()
 
     # -- inside
+
+    def _now_known(self, frame: int, record: Record, head: Head) -> None:
+        self._known[frame] = (record, head)
+        with self._gate:
+            self._learned.pop(record.digest, None)
 
     def _asked(self, work: Callable[[], T]) -> T:
         """Does what is asked beside blocks; counts why it could not be done."""

@@ -27,10 +27,12 @@ _ASKING = Command(b"", (b"ASKING",))
 
 
 class Trip(NamedTuple):
-    """The replies to commands, in their order, and how many round trips they took."""
+    """The replies to commands, in their order, how many round trips they took, and whether some were sent on to another server
+    than the rest."""
 
     replies: list[Reply]
     trips: int
+    moved: bool = False
 
 
 def slot_of(key: bytes) -> int:
@@ -71,7 +73,7 @@ class Client:
             return Trip([], 0)
         deadline = time.monotonic() + timeout
         replies: list[Reply] = [Refused("no reply", lost=True)] * len(commands)
-        trips = 0
+        trips, moved = 0, False
         try:
             if self.cluster and (self._doubtful or not self._slots):
                 trips += 1
@@ -86,10 +88,11 @@ class Client:
                 where, asking = self._elsewhere(where, replies)
                 if not where:
                     break
+                moved = True
         except LostError as error:
-            self._say("reach", str(error))
+            self._say("map", str(error))
             replies = [Refused(str(error), lost=True)] * len(commands)
-        return Trip(replies, trips)
+        return Trip(replies, trips, moved)
 
     def close(self) -> None:
         """Closes what nobody uses now, and the rest when it comes back."""
@@ -112,11 +115,13 @@ class Client:
         asking: bool,
         arrived: Callable[[int], None] | None,
     ) -> None:
-        """Sends to every server before it waits for any; whichever answers first is read first."""
+        """Sends to every server before it waits for any, first to those that it has a connection to; whichever answers first is
+        read first. Where there are others to hear, a server that cannot be reached may take half of the time."""
         waiting: dict[int, tuple[Wire, list[int]]] = {}
-        for address, places in where.items():
+        for address, places in sorted(where.items(), key=lambda one: not self._idle.get((one[0], bulk))):
+            now = time.monotonic()
             try:
-                wire = self._take(address, bulk, deadline)
+                wire = self._take(address, bulk, deadline if len(where) == 1 else now + (deadline - now) / 2)
                 try:
                     mine = [commands[place] for place in places]
                     wire.send(packed([each for c in mine for each in (_ASKING, c)] if asking else mine), deadline)
@@ -141,6 +146,7 @@ class Client:
                         wire.close()
                         self._lost(wire.address, [p for p in places if _is_lost(replies[p])], replies, error)
                     else:
+                        self._said.discard(str(wire.address))
                         self._give_back(wire, bulk)
                     del waiting[number]
         finally:
@@ -151,7 +157,7 @@ class Client:
     def _lost(self, address: Address, places: list[int], replies: list[Reply], error: LostError) -> None:
         with self._gate:
             self._doubtful.add(address)
-        self._say("reach", str(error))
+        self._say(str(address), str(error))
         for place in places:
             replies[place] = Refused(str(error), lost=True)
 
@@ -179,11 +185,12 @@ class Client:
         """A server that wants another login says so with every reply; it is in the log once."""
         refused = next((r for r in replies if isinstance(r, Refused)), None)
         if refused is None:
-            self._said.clear()
+            self._said.discard("login")
         elif refused.text.startswith(_LOGIN):
             self._say("login", f"the server refuses the login: {refused.text}")
 
     def _say(self, what: str, text: str) -> None:
+        """Once, until `what` is well again: a server by its address, the map, the login."""
         if what not in self._said:
             self._said.add(what)
             _LOG.warning("tier %s: %s", self._name, text)
@@ -216,7 +223,9 @@ class Client:
     def _map(self, deadline: float) -> None:
         """Asks who has which slots, those first that have not failed; each may take its share of the time. Raises LostError when
         nobody says."""
-        with self._mapping:
+        if not self._mapping.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise LostError("who has which slots is being asked, and that takes too long")
+        try:
             with self._gate:
                 if self._slots and not self._doubtful:
                     return  # somebody else has asked meanwhile
@@ -235,8 +244,11 @@ class Client:
                 with self._gate:
                     self._slots = slots
                     self._doubtful -= doubtful
+                self._said.discard("map")
                 return
             raise why
+        finally:
+            self._mapping.release()
 
     def _ask_for_map(self, address: Address, deadline: float) -> list[Address]:
         wire = self._take(address, False, deadline)

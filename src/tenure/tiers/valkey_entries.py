@@ -11,7 +11,7 @@ from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.heads import Keys
 from tenure.tiers.pool import Families, PoolTier
 from tenure.tiers.protocol import Command, Refused, Reply
-from tenure.tiers.valkey_client import Client
+from tenure.tiers.valkey_client import Client, Trip
 
 __all__ = ["ValkeyEntries", "script", "trouble", "value"]
 
@@ -51,12 +51,15 @@ class ValkeyEntries(PoolTier):
 
     def _run(self, commands: Sequence[Command]) -> list[Reply]:
         """A trip whose replies all count. Raises TierError for the first that is none."""
+        return self._trip(commands).replies
+
+    def _trip(self, commands: Sequence[Command]) -> Trip:
         trip = self._client.run(commands, self._timeout)
         self._count("trips", trip.trips)
         for reply in trip.replies:
             if isinstance(reply, Refused):
                 raise trouble(reply)
-        return trip.replies
+        return trip
 
     # -- families
 
@@ -89,7 +92,7 @@ class ValkeyEntries(PoolTier):
         return [value(each) for each in reply] if isinstance(reply, list) else []
 
     def _changed(self, text: bytes, keys: list[bytes], arguments: Sequence[int], replicas: int | None) -> Families:
-        """Runs a script that changes families, and waits for so many replicas (None: one in a cluster, and where there is one)."""
+        """Runs a script that changes families, and waits for so many replicas (None: one in a cluster, or where there is one)."""
         if not keys:
             return Families([], True)
         there = 0
@@ -102,11 +105,14 @@ class ValkeyEntries(PoolTier):
         if waited := min(replicas, there):
             patience = max(1, int(self._timeout * _FOR_REPLICAS * 1000))
             commands.append(Command(keys[0], (b"WAIT", b"%d" % waited, b"%d" % patience)))
-        reply, *have = self._run(commands)
+        trip = self._trip(commands)
+        if trip.moved and waited:  # a former owner of the keys has said what its replicas have; to raise them again does no harm
+            trip = self._trip(commands)
+        reply, *have = trip.replies
         values = [each for each in self._values(reply) if each is not None]
         if len(values) != len(keys):
             raise TierError("io", f"{self.name} gave {len(values)} values for {len(keys)} families")
-        confirmed = have[0] if have and isinstance(have[0], int) else 0
+        confirmed = have[0] if have and isinstance(have[0], int) and not trip.moved else 0
         return Families(values, confirmed >= replicas)
 
     def _family_keys(self, families: Sequence[bytes]) -> list[bytes]:
