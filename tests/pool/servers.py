@@ -116,8 +116,9 @@ class Server:
         return self.process.pid
 
     def start(self, wait: bool = True) -> Server:
-        """Begins with an empty memory: nothing is ever saved."""
+        """Begins with an empty memory: nothing is ever saved, nor left behind by a replica's first copy."""
         words = [str(needed()), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        words += ["--rdb-del-sync-files", "yes"]
         words += ["--dir", str(self.folder), "--logfile", str(self.folder / "log"), "--protected-mode", "no"]
         for name, value in self.options.items():
             words += [f"--{name.replace('_', '-')}", *str(value).split()]
