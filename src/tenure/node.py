@@ -134,6 +134,16 @@ class Node(BlockManager):
         self._settle()
         return count
 
+    def invalidate_here(self, **fields: Any) -> int:
+        """As `invalidate`, on this node alone: other nodes, and the pool, are not told."""
+        return self._forget(self._spaces_of(fields))
+
+    def supersede(self, who: Identity) -> None:
+        """Nobody on this node hits what is kept under this very identity any more; it costs the same however many there have
+        been."""
+        if (space := self._spaces.get(who.namespace)) is not None:
+            self._forget([space])
+
     def clear(self) -> int:
         """As BlockManager.clear; what a tier on disk has dropped is not found after a restart either."""
         count = super().clear()
@@ -211,11 +221,6 @@ class Node(BlockManager):
     ) -> Identity:
         """The identity to ask the manager with: that of the present epochs, where nodes share them."""
         return who if self.shared is None else self.shared.find(tokens, who, extra_keys, max_hit)
-
-    def _supersede(self, who: Identity) -> None:
-        """Nobody hits what is of this effective identity any more; it costs the same however many there have been."""
-        if (space := self._spaces.get(who.namespace)) is not None:
-            self._forget([space])
 
     def _forget(self, spaces: list[int]) -> int:
         """Nobody hits these namespaces any more, in any tier; `_settle` makes it last. Returns how many they are."""

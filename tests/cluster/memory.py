@@ -110,9 +110,10 @@ class MemoryPool(PoolTier):
         self.server.names.pop(name, None)
         return there
 
-    def names(self, prefix: str = "") -> list[str]:
+    def entries(self, prefix: str = "") -> dict[str, bytes]:
         server = self._ask()
-        return [name for name in sorted(server.names) if name.startswith(prefix) and server.entry(name) is not None]
+        found = {name: server.entry(name) for name in sorted(server.names) if name.startswith(prefix)}
+        return {name: value for name, value in found.items() if value is not None}
 
     def _claim(self, digests: Sequence[bytes]) -> list[bytes | Head | TierError]:
         try:

@@ -39,7 +39,7 @@ def everything(tier: ValkeyTier) -> dict[str, Callable[[], object]]:
         "put": lambda: asked(lambda: tier.put("name", b"value")),
         "swap": lambda: asked(lambda: tier.swap("name", None, b"value")),
         "delete": lambda: asked(lambda: tier.delete("name")),
-        "names": lambda: asked(lambda: tier.names()),
+        "entries": lambda: asked(lambda: tier.entries()),
     }
 
 

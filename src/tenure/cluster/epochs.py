@@ -58,7 +58,7 @@ class _Known:
     values: tuple[int, ...] | None = None  # that `proven` was made of
     proven: Identity | None = None
     unproven: Identity | None = None
-    interval: int = -1  # that `unproven` is of
+    interval: int = -1  # that what is under `unproven` is of; below 0: it is not in use
 
 
 @dataclass(slots=True)
@@ -243,19 +243,24 @@ class Epochs:
             gone.append(known.proven)
             known.proven = known.values = None
         if self._proven(known):
-            if known.unproven is not None:
-                gone.append(known.unproven)
-                known.unproven, known.interval = None, -1
+            if known.interval >= 0:
+                gone.append(self._unproven(known))
+                known.interval = -1
             if known.proven is None:
                 known.values = values
                 known.proven = _at_epoch(known.who, struct.pack(f"<{len(values)}q", *values))
             return known.proven
         interval = int(self._clock() // self.trust)
-        if known.unproven is None or known.interval != interval:
-            if known.unproven is not None:
-                gone.append(known.unproven)
+        if interval != known.interval:
+            if known.interval >= 0:
+                gone.append(self._unproven(known))  # what was computed in the interval before counts no more
             known.interval = interval
-            known.unproven = _at_epoch(known.who, self._boot + struct.pack("<q", interval))
+        return self._unproven(known)
+
+    def _unproven(self, known: _Known) -> Identity:
+        """One for all outages, or every interval of them would leave a namespace behind."""
+        if known.unproven is None:
+            known.unproven = _at_epoch(known.who, self._boot)
         return known.unproven
 
 

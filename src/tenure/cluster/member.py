@@ -94,11 +94,9 @@ class Member:
         found = self._pool.get(BOARD)
         board = Board.decode(found)
         with self._lock:
-            mine = self._board
-            if mine is None or board.generation >= mine.generation:
-                self._board = board
-                return
-        self._pool.swap(BOARD, found, mine.encode())  # if it was changed just now, the next poll sees to it
+            merged = self._board = board if self._board is None else board.merged(self._board)
+        if merged != board:
+            self._pool.swap(BOARD, found, merged.encode())  # if it was changed just now, the next poll sees to it
 
     # -- inside
 
@@ -123,7 +121,7 @@ class Member:
             if rollout.family is None and key not in self._raised:
                 self._node.invalidate(**fields)  # of its namespaces this node knows: for all other nodes too
             elif any(one.valid for one in left):
-                self._node._forget(self._node._spaces_of(fields))
+                self._node.invalidate_here(**fields)
             self._raised.add(key)
             if left:
                 self._node.sweep()

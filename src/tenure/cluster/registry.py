@@ -76,11 +76,7 @@ class Registry:
     def nodes(self) -> list[NodeInfo]:
         """Those that have announced themselves and have not been silent since for longer than they said, by name. Raises
         RecordError for one that cannot be read: it is there, and nobody knows what it does."""
-        found = []
-        for name in self._pool.names(_PREFIX):
-            if (entry := self._pool.get(name)) is not None:
-                found.append(_decoded(name, entry))
-        return found
+        return [_decoded(name, entry) for name, entry in self._pool.entries(_PREFIX).items()]
 
     def announce(self, info: NodeInfo, ttl: float) -> NodeInfo:
         """Says for `ttl` seconds that this node is there. Where another one has meanwhile taken its name it gives itself another:

@@ -174,6 +174,14 @@ class Board:
     generation: int = 0
     rollouts: dict[str, Rollout] = field(default_factory=dict)
 
+    def merged(self, other: Board) -> Board:
+        """Of each model what changed last, on whichever of the two: one may be of a pool that has lost something."""
+        newest = dict(self.rollouts)
+        for model, rollout in other.rollouts.items():
+            if model not in newest or rollout.generation > newest[model].generation:
+                newest[model] = rollout
+        return Board(max(self.generation, other.generation), newest)
+
     def encode(self) -> bytes:
         """As it stands in the pool."""
         return msgspec.msgpack.encode((_FORMAT, self))

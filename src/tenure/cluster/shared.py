@@ -4,6 +4,7 @@ the manager, under the epochs of this moment. Used by the node; the blocks are l
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Shared:
         self.pool = tier
         self._clock = clock
         self.tier = lane.name
-        self.epochs = Epochs(tier, clock, trust, node._supersede)
+        self.epochs = Epochs(tier, clock, trust, node.supersede)
         self.member = Member(node, tier, self.epochs, name, max(trust, _POLLS * poll), self._in_time)
 
     def refresh(self) -> bool:
@@ -75,14 +76,15 @@ class Shared:
         self, tokens: Any, who: Identity, extra_keys: Mapping[int, bytes] | None = None, max_hit: int | None = None
     ) -> Identity:
         """The identity to ask the manager with; it knows of what the pool has of this prompt, as far as that could be found out
-        in time."""
+        the tier's deadline."""
+        started = time.monotonic()
         tokens = as_tokens(tokens)
         families = self.epochs.families(who)
         if not self.epochs.proven(who):
-            self._in_time(lambda: self.epochs.ask(families))
+            self._in_time(lambda: self.epochs.ask(families), started)
         for _ in range(_ROUNDS):
             now = self.epochs.of(who)
-            if not self.epochs.proven(who) or not self._look(tokens, who, now, families, extra_keys, max_hit):
+            if not self.epochs.proven(who) or not self._look(tokens, who, now, families, extra_keys, max_hit, started):
                 break
         return self.epochs.of(who)  # asked again: a pool that hangs may have outlasted what was proven
 
@@ -99,6 +101,7 @@ class Shared:
         families: tuple[bytes, ...],
         extra_keys: Mapping[int, bytes] | None,
         max_hit: int | None,
+        started: float,
     ) -> bool:
         """True: an epoch was raised meanwhile, and all is to be done again."""
         full, nearer, here = self._node.reach(tokens, now, self._lane.name, extra_keys=extra_keys, max_hit=max_hit)
@@ -108,11 +111,11 @@ class Shared:
         size = self._node.block_size
         digests = list(now.digest_chain(tokens[: full * size], size, extra_keys))
         at = self._clock()
-        look = self._in_time(lambda: self.pool.look(digests[first:], families))
+        look = self._in_time(lambda: self.pool.look(digests[first:], families), started)
         if look is None:
             return False
         if not self.epochs.saw(families, look.values, at):
-            self._in_time(lambda: self.epochs.ask(families))
+            self._in_time(lambda: self.epochs.ask(families), started)
         if self.epochs.of(who) is not now:
             return True
         self._learn(tokens, now, digests, first, look.heads, extra_keys)
@@ -140,13 +143,17 @@ class Shared:
             self._lane.names.digests[block] = digests[at]
             self.pool.know(frame, record, heads[at - first])
 
-    def _in_time(self, job: Callable[[], Any], *, even_when_open: bool = False) -> Any:
-        """The pool's answer; None when there is none, or none in time. even_when_open: ask also where it has just failed."""
+    def _in_time(self, job: Callable[[], Any], started: float | None = None, *, even_when_open: bool = False) -> Any:
+        """The pool's answer; None when there is none, or none in time. started: when (time.monotonic) what the deadline is for
+        was begun, None for now. even_when_open: ask also where it has just failed."""
+        patience = None
+        if started is not None and self._lane.deadline is not None and (patience := self._lane.left(started)) <= 0:
+            return None
         if not self._lane.breaker.allows() and not even_when_open:
             return None
         answered: list[Any] = []
         try:
-            self._lane.in_time(lambda: answered.append(job()), None)
+            self._lane.in_time(lambda: answered.append(job()), patience)
         except TenureError as error:
             _LOG.debug("the pool %s did not answer: %s", self._lane.name, error)
             self._lane.went(False)

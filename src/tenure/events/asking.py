@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import zmq
-
 from tenure.errors import ConfigError, EventError
+from tenure.events.sockets import zmq
 from tenure.events.wire import Batch, decode
 
 __all__ = ["END", "Message", "NoAnswerError", "ask", "batch_of", "connected", "origin"]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import msgspec
-import zmq
 
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError, TenureError
 from tenure.events.asking import END
 from tenure.events.mirror import Mirror
+from tenure.events.sockets import zmq
 from tenure.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, encode
 from tenure.manager import BlockManager
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import msgspec
-import zmq
 
 from tenure.checks import integer, positive
 from tenure.errors import EventError
 from tenure.events.asking import Message, NoAnswerError, ask, batch_of, connected, origin
+from tenure.events.sockets import zmq
 from tenure.events.wire import AllBlocksCleared, Batch
 
 __all__ = ["Subscriber", "SubscriberStats"]

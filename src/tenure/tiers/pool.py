@@ -140,8 +140,8 @@ class PoolTier(Tier):
         """Takes a small entry out; whether it was there."""
 
     @abstractmethod
-    def names(self, prefix: str = "") -> list[str]:
-        """The names of the small entries that begin so, sorted."""
+    def entries(self, prefix: str = "") -> dict[str, bytes]:
+        """The small entries whose names begin so, sorted by name. One round trip."""
 
     # -- how blocks get there and back
 

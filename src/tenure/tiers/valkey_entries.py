@@ -141,13 +141,13 @@ class ValkeyEntries(PoolTier):
         command = script(scripts.DELETE, [self._entry_key(name), self._keys.names], name.encode())
         return self._asked(lambda: self._run([command])[0] == 1)
 
-    def names(self, prefix: str = "") -> list[str]:
-        """See PoolTier.names."""
+    def entries(self, prefix: str = "") -> dict[str, bytes]:
+        """See PoolTier.entries."""
         if not isinstance(prefix, str):
             raise ConfigError(f"prefix is {prefix!r}: text is needed")
-        reply = self._asked(lambda: self._run([script(scripts.NAMES, [self._keys.names], prefix.encode())])[0])
-        found = reply if isinstance(reply, list) else []
-        return sorted(name.decode(errors="replace") for name in found if isinstance(name, bytes))
+        reply = self._asked(lambda: self._run([script(scripts.ENTRIES, [self._keys.names], prefix.encode())])[0])
+        words = [word for word in reply if isinstance(word, bytes)] if isinstance(reply, list) else []
+        return dict(sorted(zip((name.decode(errors="replace") for name in words[::2]), words[1::2], strict=False)))
 
     def _set(self, name: str, value: bytes, ttl: float | None, *condition: bytes) -> bool:
         for each in (value, *condition):

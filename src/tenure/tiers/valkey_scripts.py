@@ -3,7 +3,7 @@ Sent whole with each call, so that no server has to know them before; `allow-oom
 
 from __future__ import annotations
 
-__all__ = ["BUMP", "COMMIT", "DELETE", "DISCARD", "ENSURE", "EXTEND", "NAMES", "RAISE", "SET"]
+__all__ = ["BUMP", "COMMIT", "DELETE", "DISCARD", "ENSURE", "ENTRIES", "EXTEND", "RAISE", "SET"]
 
 _START = b"#!lua flags=allow-oom\n"
 
@@ -110,7 +110,9 @@ return values
 """
 )
 
-SET = b"""#!lua
+SET = (
+    _START
+    + b"""
 -- KEYS: an entry, the set of all names. ARGV: its name, its value, milliseconds or 0, then 'any', or 'none', or 'is' and the
 -- value that has to stand there. 1 when it is set.
 local stands = redis.call('GET', KEYS[1])
@@ -119,6 +121,7 @@ if ARGV[3] == '0' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET'
 redis.call('SADD', KEYS[2], ARGV[1])
 return 1
 """
+)
 
 DELETE = (
     _START
@@ -129,15 +132,20 @@ return redis.call('UNLINK', KEYS[1])
 """
 )
 
-NAMES = (
+ENTRIES = (
     _START
     + b"""
--- KEYS: the set of all names. ARGV: how they begin. Those of entries that are there; the others are forgotten.
+-- KEYS: the set of all names. ARGV: how they begin. Of entries that are there the name and the value; the others are forgotten.
 local found = {}
 for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   if string.sub(name, 1, #ARGV[1]) == ARGV[1] then
-    if redis.call('EXISTS', KEYS[1] .. ':' .. name) == 1 then found[#found + 1] = name
-    else redis.call('SREM', KEYS[1], name) end
+    local value = redis.call('GET', KEYS[1] .. ':' .. name)
+    if value then
+      found[#found + 1] = name
+      found[#found + 1] = value
+    else
+      redis.call('SREM', KEYS[1], name)
+    end
   end
 end
 return found
