@@ -89,7 +89,7 @@ class ValkeyEntries(PoolTier):
         return [value(each) for each in reply] if isinstance(reply, list) else []
 
     def _changed(self, text: bytes, keys: list[bytes], arguments: Sequence[int], replicas: int | None) -> Families:
-        """Runs a script that changes families, and waits for so many replicas (None: one in a cluster, and where there is one)."""
+        """Runs a script that changes families, and waits for so many replicas (None: one in a cluster, or where there is one)."""
         if not keys:
             return Families([], True)
         there = 0
