@@ -87,6 +87,9 @@ class Node(BlockManager):
             for number, lane in enumerate(self._lanes.values(), 1):
                 if isinstance(lane.tier, DiskTier):
                     restore(self, number, lane, lane.tier, wall)
+            if self.shared is not None:
+                for who in self._identities:  # of some epoch: what it was of has most likely none of its own
+                    self.shared.epochs.meet(who.with_(epoch=0))
         except BaseException:
             give_up(self)
             raise
@@ -221,6 +224,16 @@ class Node(BlockManager):
             for lane in self._lanes.values():
                 lane.names.drop(gone)
         return count
+
+    def _supersede(self, who: Identity) -> None:
+        """As `_forget`, of the one identity of an epoch that is over."""
+        with contextlib.ExitStack() as gates:
+            for lane in self._lanes.values():
+                gates.enter_context(lane.names.gate)
+            if (space := self._spaces.get(who.namespace)) is not None:
+                self._core.invalidate(space, self._clock())
+                for lane in self._lanes.values():
+                    lane.names.drop([who.namespace])
 
     def _settle(self) -> None:
         for lane in self._lanes.values():

@@ -86,6 +86,7 @@ class Epochs:
         self._superseded = superseded
         self._lock = threading.Lock()
         self._known: dict[bytes, _Known] = {}
+        self._met: dict[bytes, Identity] = {}  # all that was ever named, as the manager charges it
         self._families: dict[bytes, _Family] = {}
         self._boot = os.urandom(8)
         self._telling = threading.Lock()
@@ -131,8 +132,8 @@ class Epochs:
                     whole = False
                     continue
                 if one.value is None or value > one.value:
+                    rose |= one.value is not None  # nothing is proven yet that has a value not heard of before
                     one.value, one.heard = value, now
-                    rose = True
                 elif value < one.value and at > one.heard and not one.untold:
                     self._raise(one)
                     rose = True
@@ -146,10 +147,16 @@ class Epochs:
         return whole
 
     def matching(self, fields: Mapping[str, object]) -> list[Identity]:
-        """The identities, as requests name them, that have these field values."""
+        """The identities, as requests have ever named them, that have these field values: what nobody has asked for lately may
+        still be in the pool."""
         with self._lock:
-            known = [known.who for known in self._known.values()]
-        return [who for who in known if all(getattr(who, name) == value for name, value in fields.items())]
+            met = list(self._met.values())
+        return [who for who in met if all(getattr(who, name) == value for name, value in fields.items())]
+
+    def meet(self, who: Identity) -> None:
+        """There may be blocks of this one, though no request has named it yet."""
+        with self._lock:
+            self._met.setdefault(who.namespace, who.with_(tenant=who.account))
 
     def ask(self, families: Sequence[bytes]) -> None:
         """Tells the pool of what it has not been told of; reads these values; one that is missing is made anew, which is a new
@@ -229,6 +236,7 @@ class Epochs:
             raise IdentityError(f"who is {who!r}: an Identity is needed") from None
         if known is None:
             known = self._known[who.namespace] = _Known(who, families_of(who))
+            self._met.setdefault(who.namespace, who.with_(tenant=who.account))
             for name in known.families:
                 self._families.setdefault(name, _Family())
         known.used = self._clock()

@@ -40,7 +40,7 @@ class Shared:
         self.pool = tier
         self._clock = clock
         self.tier = lane.name
-        self.epochs = Epochs(tier, clock, trust, lambda old: node._forget({"epoch": old.epoch}))
+        self.epochs = Epochs(tier, clock, trust, node._supersede)
         self.member = Member(node, tier, self.epochs, name, max(trust, _POLLS * poll), self._in_time)
 
     def refresh(self) -> bool:
