@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,34 @@ def test_what_a_url_says(url: str, seeds: list[Address], cluster: bool, tls: boo
     assert (place.cluster, place.login.tls is not None) == (cluster, tls)
     assert (place.login.user, place.login.password, place.login.database) == login
     assert parse_url(url, "me", "mine").login.password == "mine"
+
+
+@pytest.mark.parametrize(
+    ("url", "login"),
+    [
+        ("valkey://" + "a" * 70, {}),
+        ("valkey://a..b", {}),
+        ("valkey://a\0b", {}),
+        ("valkey://\ud800", {}),
+        ("valkey://host:\u00b2", {}),
+        ("valkey://host/\u00b2", {}),
+        ("valkey://host/\u0661", {}),
+        ("valkey://host", {"password": 5}),
+        ("valkey://host", {"password": "\ud800"}),
+        ("valkey://host", {"user": b"me"}),
+        ("valkeys://host", {"ca": 5}),
+    ],
+)
+def test_what_no_server_can_be_found_by_is_said_at_once(url: str, login: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        parse_url(url, **login)
+
+
+def test_an_entry_has_a_name_that_can_be_said(one: servers.Server) -> None:
+    with pool(one.url) as tier:
+        for call in (tier.get, tier.delete, tier.names, lambda name: tier.put(name, b"value")):
+            with pytest.raises(ConfigError):
+                call("\ud800")
 
 
 def test_a_database_of_its_own(one: servers.Server) -> None:

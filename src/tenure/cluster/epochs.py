@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenure.checks import positive
+from tenure.checks import encodable, positive
 from tenure.errors import IdentityError, TierError
 from tenure.identity import Identity
 
@@ -20,6 +20,8 @@ __all__ = ["FAMILIES", "Epochs", "FamilyStore", "families_of", "family"]
 
 FAMILIES = ("model", "weights", "adapter", "tokenizer", "quantisation", "tenant", "namespace")
 """What has an epoch of its own: every value of these identity fields, and every namespace."""
+_MOST = (1 << 53) - 1
+"""The largest value of a family."""
 _KEPT = 20.0
 """How many times `trust` a namespace that no request names is kept up to date."""
 
@@ -37,6 +39,8 @@ def family(name: str, value: str | bytes) -> bytes:
     """The key of one family. Raises IdentityError for a field that has none."""
     if name not in FAMILIES:
         raise IdentityError(f"there is no epoch of {name!r}: there is one of {', '.join(FAMILIES)}")
+    if not isinstance(value, str | bytes) or (isinstance(value, str) and not encodable(value)):
+        raise IdentityError(f"{name} is {value!r}: text or bytes are needed")
     raw = value.encode() if isinstance(value, str) else value
     kind = b"s" if isinstance(value, str) else b"y"
     return name.encode() + b":" + hashlib.blake2b(kind + raw, digest_size=16, person=b"tenure.family.1").hexdigest().encode()
@@ -226,7 +230,8 @@ class Epochs:
 
     def _raise(self, one: _Family) -> None:
         """Nothing of before is proven, nor anything later until the pool has been told."""
-        one.value, one.at = (one.value or 0) + 1, -math.inf
+        raised = (one.value or 0) + 1
+        one.value, one.at = raised if raised <= _MOST else None, -math.inf  # beyond it the pool's own counts, whatever it is
         one.untold += 1
 
     def _entry(self, who: Identity) -> _Known:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Handover", "adopt", "publish"]
 
 _VERSION = 1
-_WIRE = tuple[int, bytes, bytes, int, dict[int, bytes]]
 _BATCH = 64
 
 
@@ -52,7 +51,7 @@ class Handover:
             if version != _VERSION:
                 raise RecordError(f"a hand-over of version {version}: this reads version {_VERSION}", found=version)
             return cls(Identity.load(who), np.frombuffer(tokens, "<i4").astype(np.int32), published, extra)
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:  # IdentityError is a ValueError
             raise RecordError(f"these bytes are no hand-over: {error}") from None
 
 

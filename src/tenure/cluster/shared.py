@@ -4,6 +4,7 @@ the manager, under the epochs of this moment. Used by the node; the blocks are l
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from tenure.cluster.epochs import FAMILIES, Epochs, family
 from tenure.cluster.member import Member
 from tenure.errors import TenureError
 from tenure.identity import Identity
-from tenure.tiers.record import NO_PARENT, Record
+from tenure.tiers.record import MOST_EXTRA, NO_PARENT, Record
 
 if TYPE_CHECKING:
     from tenure.lane import Lane
@@ -77,11 +78,12 @@ class Shared:
         in time."""
         tokens = as_tokens(tokens)
         families = self.epochs.families(who)
+        started = time.monotonic()
         if not self.epochs.proven(who):
-            self._in_time(lambda: self.epochs.ask(families))
+            self._in_time(lambda: self.epochs.ask(families), started)
         for _ in range(_ROUNDS):
             now = self.epochs.of(who)
-            if not self.epochs.proven(who) or not self._look(tokens, who, now, families, extra_keys, max_hit):
+            if not self.epochs.proven(who) or not self._look(tokens, who, now, families, extra_keys, max_hit, started):
                 return now
         return self.epochs.of(who)
 
@@ -98,6 +100,7 @@ class Shared:
         families: tuple[bytes, ...],
         extra_keys: Mapping[int, bytes] | None,
         max_hit: int | None,
+        started: float,
     ) -> bool:
         """True: an epoch was raised meanwhile, and all is to be done again."""
         full, nearer, here = self._node.reach(tokens, now, self._lane.name, extra_keys=extra_keys, max_hit=max_hit)
@@ -107,11 +110,11 @@ class Shared:
         size = self._node.block_size
         digests = list(now.digest_chain(tokens[: full * size], size, extra_keys))
         at = self._clock()
-        look = self._in_time(lambda: self.pool.look(digests[first:], families))
+        look = self._in_time(lambda: self.pool.look(digests[first:], families), started)
         if look is None:
             return False
         if not self.epochs.saw(families, look.values, at):
-            self._in_time(lambda: self.epochs.ask(families))
+            self._in_time(lambda: self.epochs.ask(families), started)
         if self.epochs.of(who) is not now:
             return True
         self._learn(tokens, now, digests, first, look.heads, extra_keys)
@@ -126,6 +129,8 @@ class Shared:
         heads: list[Head],
         extra_keys: Mapping[int, bytes] | None,
     ) -> None:
+        keys_of = extra_keys or {}
+        heads = heads[: next((i for i in range(len(heads)) if len(keys_of.get(first + i, b"")) > MOST_EXTRA), None)]
         if not heads:
             return
         size, name = self._node.block_size, self._lane.name
@@ -135,17 +140,21 @@ class Shared:
         for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, first=first, extra_keys=keys):
             parent = digests[at - 1] if at else NO_PARENT
             ids = tokens[at * size : (at + 1) * size].astype("<u4").tobytes()
-            record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, (extra_keys or {}).get(at, b""))
+            record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, keys_of.get(at, b""))
             self._lane.names.digests[block] = digests[at]
             self.pool.know(frame, record, heads[at - first])
 
-    def _in_time(self, job: Callable[[], Any], *, even_when_open: bool = False) -> Any:
-        """The pool's answer; None when there is none, or none in time. even_when_open: ask also where it has just failed."""
+    def _in_time(self, job: Callable[[], Any], started: float | None = None, *, even_when_open: bool = False) -> Any:
+        """The pool's answer; None when there is none, or none in time: the deadline of what was started then (time.monotonic), or
+        of this alone. even_when_open: ask also where it has just failed."""
+        patience = None if started is None or self._lane.deadline is None else self._lane.left(started)
+        if patience == 0:
+            return None
         if not self._lane.breaker.allows() and not even_when_open:
             return None
         answered: list[Any] = []
         try:
-            self._lane.in_time(lambda: answered.append(job()), None)
+            self._lane.in_time(lambda: answered.append(job()), patience)
         except TenureError as error:
             _LOG.debug("the pool %s did not answer: %s", self._lane.name, error)
             self._lane.went(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tenure.checks import integer, positive
+from tenure.checks import encodable, integer, positive
 from tenure.errors import ConfigError, TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.heads import Keys
@@ -137,7 +137,7 @@ class ValkeyEntries(PoolTier):
 
     def names(self, prefix: str = "") -> list[str]:
         """See PoolTier.names."""
-        if not isinstance(prefix, str):
+        if not isinstance(prefix, str) or not encodable(prefix):
             raise ConfigError(f"prefix is {prefix!r}: text is needed")
         reply = self._asked(lambda: self._run([script(scripts.NAMES, [self._keys.names], prefix.encode())])[0])
         found = reply if isinstance(reply, list) else []
@@ -152,7 +152,7 @@ class ValkeyEntries(PoolTier):
         return self._asked(lambda: self._run([command])[0] == 1)
 
     def _entry_key(self, name: str) -> bytes:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not encodable(name):
             raise ConfigError(f"name is {name!r}: a non-empty text is needed")
         return self._keys.name(name)
 
