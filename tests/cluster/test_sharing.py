@@ -505,3 +505,18 @@ def test_what_an_epoch_costs_does_not_grow_with_those_of_before(monkeypatch: pyt
             kv.invalidate(weights="w1")
         assert looked == 8  # the whole list of namespaces, twice an invalidation, not for each tenant
         kv.check()
+
+
+def test_a_node_that_only_reads_forgets_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.names._LEAST", 16)
+    clock, server = Clock(), Server()
+    with node(server, clock) as writes, node(server, clock, pool_frames=8) as reads:
+        names = reads._lanes["pool"].names
+        monkeypatch.setattr(names, "_forget_at", 16)
+        for start in range(60):
+            serve(writes, prompt(start, 6))
+            writes.flush()
+            assert serve(reads, prompt(start, 6)) == 6 * SIZE
+            reads.refresh()
+            assert len(names.digests) <= 16 + 2 * (16 + 8) + 6  # three times what there is room for, and a request's
+        assert reads._lanes["pool"].tier.counters.writes == 0

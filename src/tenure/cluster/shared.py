@@ -46,6 +46,7 @@ class Shared:
 
     def refresh(self) -> bool:
         """Hears what others have changed, and says what this node does. False: the pool did not answer."""
+        self._lane.names.forget()  # a node that only reads has no writer to do it
         return self.epochs.refresh() and self.member.refresh()
 
     def invalidate(self, fields: Mapping[str, Any]) -> int:
