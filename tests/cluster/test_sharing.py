@@ -520,3 +520,16 @@ def test_a_node_that_only_reads_forgets_what_is_gone(monkeypatch: pytest.MonkeyP
             reads.refresh()
             assert len(names.digests) <= 16 + 2 * (16 + 8) + 6  # three times what there is room for, and a request's
         assert reads._lanes["pool"].tier.counters.writes == 0
+
+
+def test_epochs_that_are_over_do_not_fill_the_table_of_a_store(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as other:
+        for turn in range(12):
+            with node(server, clock, 16, Level(disk(tmp_path / "store", 0.2), deadline=30)) as kv:
+                assert serve(kv, LONG, label=str(turn)) == 0
+                kv.flush()
+                assert kv.tier_stats("disk").stored == 6
+                rows = len(kv._lanes["disk"].tier.namespaces())  # type: ignore[attr-defined]
+            other.invalidate(model="m")  # while it is not running
+        assert rows <= 3  # there is room for the blocks of two

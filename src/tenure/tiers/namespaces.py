@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 import struct
 import threading
+from collections.abc import Container
 from pathlib import Path
 
 from tenure.errors import ConfigError, StoreError
@@ -78,6 +79,17 @@ class Namespaces:
             self._rows = rows
             self._write(rows)
             return known
+
+    def keep(self, namespaces: Container[bytes]) -> int:
+        """Forgets all others, in one write; returns how many those were. Raises StoreError, as `drop`."""
+        with self._lock:
+            rows = {kept: row for kept, row in self._rows.items() if kept in namespaces}
+            gone = len(self._rows) - len(rows)
+            if gone:
+                self._behind = True
+                self._rows = rows
+                self._write(rows)
+            return gone
 
     def _write(self, rows: dict[bytes, Row]) -> None:
         body = b"".join(_ROW.pack(name, life, len(value)) + value for name, (life, value) in rows.items())
