@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import socket
 import ssl
@@ -240,3 +241,26 @@ def test_a_forked_process_uses_connections_and_tokens_of_its_own(one: servers.Se
         assert mine == [[None] * 10, [None] * 10]
         assert theirs == ([None] * 10, [None] * 20)
         assert len({part for frame in range(30) for part in parts(one, tier, frame)}) == 30 * 3
+
+
+FORKED = """
+import os, sys
+from tenure.tiers import BlockLayout
+from tenure.tiers.valkey import ValkeyTier
+
+tier = ValkeyTier(BlockLayout.of("bf16", 4, 1, 1, 8), "embedded")
+child = os.fork()
+if not child:
+    sys.exit()  # with all that runs at an end
+os.waitpid(child, 0)
+with ValkeyTier(tier.layout, tier.url) as other:
+    print(other.bump([b"x"]) == tier.read_families([b"x"]))
+tier.close()
+print(os.path.exists(tier.url.removeprefix("unix://")))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_that_ends_leaves_the_embedded_server_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "False"], done.stderr
