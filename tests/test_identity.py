@@ -271,6 +271,7 @@ def test_an_extra_key_is_bytes(key: Any) -> None:
         {"kv_dtype": np.dtype("float16")},
         {"weights": None},
         {"weights": 7},
+        {"weights": "\ud800"},
         {"weights": bytearray(b"x")},
         {"adapter": ["lora"]},
         {"layout": (30, 3, 64)},

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenure.errors import ConfigError, TenureError, TokenError
 
-__all__ = ["blocks_and_keys", "fraction", "integer", "numbers", "positive", "seconds"]
+__all__ = ["blocks_and_keys", "encodable", "fraction", "integer", "numbers", "positive", "seconds"]
 
 
 def integer(name: str, value: Any, least: int, most: int, error: type[TenureError] = ConfigError) -> int:
@@ -46,6 +46,15 @@ def seconds(name: str, value: Any) -> float:
     if number is None or not 0 <= number < math.inf:
         raise ConfigError(f"{name} is {value!r}: a number of seconds of 0 or more is needed")
     return number
+
+
+def encodable(text: str) -> bool:
+    """Whether UTF-8 can say it: not with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def numbers(values: Mapping[str, Any] | None) -> dict[str, float]:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tenure._core import as_tokens
-from tenure.checks import blocks_and_keys, integer, positive
+from tenure.checks import blocks_and_keys, encodable, integer, positive
 from tenure.errors import IdentityError
 
 __all__ = ["Identity", "Layout", "content_digest"]
@@ -77,13 +77,12 @@ class Identity:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise IdentityError(f"identity.{name} is {value!r}: a non-empty string is needed")
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise IdentityError(f"identity.{name} is {value!r}: {error}") from None
+            if not encodable(value):
+                raise IdentityError(f"identity.{name} is {value!r}: it has lone surrogates, which UTF-8 cannot say")
         for name in ("weights", "adapter", "tokenizer"):
-            if not isinstance(getattr(self, name), str | bytes):
-                raise IdentityError(f"identity.{name} is {getattr(self, name)!r}: a content digest (str or bytes) is needed")
+            value = getattr(self, name)
+            if not isinstance(value, str | bytes) or (isinstance(value, str) and not encodable(value)):
+                raise IdentityError(f"identity.{name} is {value!r}: a content digest (str or bytes) is needed")
         if self.layout is not None and not isinstance(self.layout, Layout):
             raise IdentityError(f"identity.layout is {self.layout!r}: a Layout is needed")
         if self.tenant == PUBLIC and not self.public:
@@ -155,7 +154,7 @@ class Identity:
             named = msgspec.msgpack.decode(dumped, type=dict[str, Any])
             layout = named.pop("layout")
             return cls(**named, layout=None if layout is None else Layout(**layout))
-        except (msgspec.MsgspecError, TypeError, KeyError, AttributeError) as error:
+        except (msgspec.MsgspecError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise IdentityError(f"these bytes are no identity: {error}") from None
 
 

@@ -142,6 +142,7 @@ class Names:
     def _drop_now(self) -> None:
         if self._lasting is None:
             return
+        dropped = set()
         for namespace in self._undropped:
             self._known.discard(namespace)
             try:
@@ -149,8 +150,9 @@ class Names:
             except StoreError as error:
                 _LOG.warning("tier %s: a namespace could not be dropped, and is tried again: %s", self._lasting.name, error)
             else:
-                with self.gate:
-                    self._undropped -= {namespace}
+                dropped.add(namespace)
+        with self.gate:
+            self._undropped -= dropped
 
 
 def _plain(tokens: Any) -> bytes:

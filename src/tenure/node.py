@@ -87,6 +87,9 @@ class Node(BlockManager):
             for number, lane in enumerate(self._lanes.values(), 1):
                 if isinstance(lane.tier, DiskTier):
                     restore(self, number, lane, lane.tier, wall)
+            if self.shared is not None:
+                for who in self._identities:  # of some epoch: what it was of has most likely none of its own
+                    self.shared.epochs.meet(who.with_(epoch=0))
         except BaseException:
             give_up(self)
             raise

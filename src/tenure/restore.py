@@ -28,8 +28,6 @@ Blocks = dict[tuple[bytes, bytes], tuple[BlockName, int]]
 def restore(node: Node, number: int, lane: Lane, tier: DiskTier, wall: Callable[[], float]) -> int:
     """Returns how many blocks came back; what has expired, has lost the blocks before it or belongs to nobody is emptied."""
     people = _people(tier)
-    for who in people.values():
-        node._enter(who, ())  # also those without a block: an invalidation must reach them
     found = sorted(tier.scan(), key=lambda entry: (entry[1].depth, entry[1].expires))  # of two equal ones the first to expire
     blocks: Blocks = {}
     nobodys: list[int] = []
@@ -45,10 +43,21 @@ def restore(node: Node, number: int, lane: Lane, tier: DiskTier, wall: Callable[
             blocks[record.namespace, record.digest] = name, record.depth + 1
             lane.names.digests[name] = record.digest
     node._core.restored(number)
+    _keep(node, tier, people, {namespace for namespace, _ in blocks})
     if nobodys:
         tier.erase(nobodys)
         _LOG.info("tier %s: %d blocks restored, %d frames emptied", lane.name, len(blocks), len(nobodys))
     return len(blocks)
+
+
+def _keep(node: Node, tier: DiskTier, people: dict[bytes, Identity], used: set[bytes]) -> None:
+    """Namespaces without a block go, since every epoch leaves some behind and the table has a bound."""
+    try:
+        tier.keep_namespaces(used)
+    except StoreError as error:
+        _LOG.warning("tier %s: namespaces without blocks stay: %s", tier.name, error)
+        for who in people.values():
+            node._enter(who, ())  # an invalidation must reach them
 
 
 def _people(tier: DiskTier) -> dict[bytes, Identity]:

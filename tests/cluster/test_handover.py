@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -102,6 +103,9 @@ def test_bad_input() -> None:
     clock, server = Clock(), Server()
     with pytest.raises(RecordError):
         Handover.decode(b"something")
+    nested = b"\x81\xa5model" + b"\x91" * 50_000 + b"\xc0"
+    with pytest.raises(RecordError, match="identity"):
+        Handover.decode(msgspec.msgpack.encode((1, nested, b"", 0, {})))
     with pytest.raises(RecordError):
         Handover.decode(Handover(WHO, np.arange(4, dtype=np.int32), 0, {}).encode()[:-3])
     bare = Node(ArrayDevice(8), [], SIZE, background=False)

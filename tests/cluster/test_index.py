@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers import Clock, prompt
 
-from tenure import BlockManager, ConfigError, Identity, LowerTier, TokenError
+from tenure import BlockManager, ConfigError, Identity, IdentityError, LowerTier, TokenError
 
 pytest.importorskip("zmq", reason="pyzmq is not installed")
 
@@ -146,6 +146,25 @@ def test_an_engines_blocks_that_cannot_be_placed_are_counted(event: KVEvent) -> 
     assert index.nodes() == {"e": 0}
 
 
+def test_blocks_of_an_impossible_size_are_counted_and_do_not_stop_requests() -> None:
+    index = Index()
+    ours("a", prompt(1), index=index)
+    digest = next(WHO.digest_chain(prompt(1), 4))
+    for number, size in enumerate((0, -4, 1 << 16)):
+        told(index, f"odd-{number}", BlockStored([digest], None, prompt(1), size))
+    assert index.unplaced == 3
+    assert [holder.node for holder in index.holders(prompt(1), WHO)] == ["a"]
+
+
+def test_any_number_of_media() -> None:
+    index = Index()
+    digests = list(WHO.digest_chain(prompt(1, 2), 4))
+    for number in range(64):
+        told(index, "a", BlockStored([digests[0]], None, prompt(1), 4, medium=f"m{number}"))
+    told(index, "b", BlockStored([digests[0]], None, prompt(1), 4, medium="m63"))
+    assert [(holder.node, holder.tokens) for holder in index.holders(prompt(1, 2), WHO)] == [("a", 4), ("b", 4)]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     index = Index()
     with pytest.raises(ConfigError, match=r"say first index.engine\('e', model\)"):
@@ -154,6 +173,8 @@ def test_what_does_not_fit_is_refused() -> None:
         Index(silent_after=0)
     with pytest.raises(TokenError):
         index.holders([-1], WHO)
+    with pytest.raises(IdentityError):
+        index.holders([1], "m")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_said() -> None:
         assert [info.name for info in registry(server).nodes()] == ["old"]
 
 
-@pytest.mark.parametrize("name", ["", "n" * 256, 5])
+@pytest.mark.parametrize("name", ["", "n" * 256, 5, "\ud800"])
 def test_a_name_is_a_short_text(name: object) -> None:
     server, clock = Server(), Clock()
     with pytest.raises(ConfigError, match="name"):

@@ -133,6 +133,19 @@ def test_an_error_of_one_rank_leaves_no_rank_waiting() -> None:
     group.close()
 
 
+def test_a_rank_that_is_gone_leaves_no_sequence_open() -> None:
+    group = Group()
+    kv: Any = group.nodes[0]
+
+    def gone(value: int) -> int:
+        raise ConnectionError("a rank is gone")
+
+    with pytest.raises(ConnectionError):
+        sequence_of_all(kv, LONG, group.who[0], gone)
+    assert kv.counts().free == kv.frames
+    group.close()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ranks_that_evict_differently_always_agree(seed: int) -> None:
     r = random.Random(seed)

@@ -501,3 +501,79 @@ def test_near_blocks_that_leave_under_a_look_up_are_a_shorter_hit() -> None:
         server.before_answer = lambda: None
         b.check()
         assert serve(b, LONG) == 24
+
+
+@pytest.mark.parametrize("who", [WHO, WHO.with_(public=True)])
+def test_several_fields_reach_what_nobody_has_asked_for_lately(who: Identity) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock, trust=5.0) as kv, node(server, clock) as other:
+        serve(kv, LONG, who)
+        kv.flush()
+        clock.now += 1000
+        kv.refresh()  # the epochs of it are not kept up to date any more, and the pool has its blocks still
+        assert kv.invalidate(tenant="nobody", model="m") == 0
+        assert len(other.match(LONG, who).lower) == 6
+        assert kv.invalidate(tenant=who.account, model="m") == 1
+        assert serve(kv, LONG, who, label="new") == 0
+
+
+def test_several_fields_reach_what_a_store_on_disk_has_brought_back(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+
+    def start() -> Node:
+        return node(server, clock, 16, Level(disk(tmp_path / "store"), deadline=30))
+
+    with start() as kv:
+        serve(kv, LONG)
+        kv.flush()
+    with start() as kv:
+        assert kv.invalidate(tenant="a", model="m") == 1  # before anybody asks for it
+        assert serve(kv, LONG, label="new") == 0  # the pool has it too
+
+
+def test_what_an_epoch_costs_does_not_grow_with_those_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as kv:
+        looked = 0
+        spaces_of = kv._spaces_of
+
+        def counted(fields: Any) -> Any:
+            nonlocal looked
+            looked += 1
+            return spaces_of(fields)
+
+        monkeypatch.setattr(kv, "_spaces_of", counted)
+        for turn in range(4):
+            for tenant in range(20):
+                serve(kv, prompt(0, 2), WHO.with_(tenant=f"t{tenant}"), label=str(turn))
+            kv.invalidate(weights="w1")
+        assert looked == 4  # the whole list of namespaces, once an invalidation, not for each tenant
+        kv.check()
+
+
+def test_a_node_that_only_reads_forgets_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.names._LEAST", 16)
+    clock, server = Clock(), Server()
+    with node(server, clock) as writes, node(server, clock, pool_frames=8) as reads:
+        names = reads._lanes["pool"].names
+        monkeypatch.setattr(names, "_forget_at", 16)
+        for start in range(60):
+            serve(writes, prompt(start, 6))
+            writes.flush()
+            assert serve(reads, prompt(start, 6)) == 6 * SIZE
+            reads.refresh()
+            assert len(names.digests) <= 16 + 2 * (16 + 8) + 6  # three times what there is room for, and a request's
+        assert reads._lanes["pool"].tier.counters.writes == 0
+
+
+def test_epochs_that_are_over_do_not_fill_the_table_of_a_store(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+    with node(server, clock) as other:
+        for turn in range(12):
+            with node(server, clock, 16, Level(disk(tmp_path / "store", 0.2), deadline=30)) as kv:
+                assert serve(kv, LONG, label=str(turn)) == 0
+                kv.flush()
+                assert kv.tier_stats("disk").stored == 6
+                rows = len(kv._lanes["disk"].tier.namespaces())  # type: ignore[attr-defined]
+            other.invalidate(model="m")  # while it is not running
+        assert rows <= 3  # there is room for the blocks of two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -319,6 +320,10 @@ def test_what_does_not_fit_is_refused(opened: Open) -> None:
             Subscriber("tcp://127.0.0.1:1", **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         Subscriber("smoke signals")
+    with Subscriber("tcp://127.0.0.1:1") as sub, pytest.raises(ConfigError):
+        sub.receive(math.nan)
+    with pytest.raises(TenureError, match="closed"):
+        sub.receive()
 
 
 def test_closing_publishes_what_is_left_and_can_be_done_twice(opened: Open) -> None:

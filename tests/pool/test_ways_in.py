@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import socket
 import ssl
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +73,34 @@ def test_what_a_url_says(url: str, seeds: list[Address], cluster: bool, tls: boo
     assert (place.cluster, place.login.tls is not None) == (cluster, tls)
     assert (place.login.user, place.login.password, place.login.database) == login
     assert parse_url(url, "me", "mine").login.password == "mine"
+
+
+@pytest.mark.parametrize(
+    ("url", "login"),
+    [
+        ("valkey://" + "a" * 70, {}),
+        ("valkey://a..b", {}),
+        ("valkey://a\0b", {}),
+        ("valkey://\ud800", {}),
+        ("valkey://host:\u00b2", {}),
+        ("valkey://host/\u00b2", {}),
+        ("valkey://host/\u0661", {}),
+        ("valkey://host", {"password": 5}),
+        ("valkey://host", {"password": "\ud800"}),
+        ("valkey://host", {"user": b"me"}),
+        ("valkeys://host", {"ca": 5}),
+    ],
+)
+def test_what_no_server_can_be_found_by_is_said_at_once(url: str, login: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        parse_url(url, **login)
+
+
+def test_an_entry_has_a_name_that_can_be_said(one: servers.Server) -> None:
+    with pool(one.url) as tier:
+        for call in (tier.get, tier.delete, tier.entries, lambda name: tier.put(name, b"value")):
+            with pytest.raises(ConfigError):
+                call("\ud800")
 
 
 def test_a_database_of_its_own(one: servers.Server) -> None:
@@ -211,3 +241,26 @@ def test_a_forked_process_uses_connections_and_tokens_of_its_own(one: servers.Se
         assert mine == [[None] * 10, [None] * 10]
         assert theirs == ([None] * 10, [None] * 20)
         assert len({part for frame in range(30) for part in parts(one, tier, frame)}) == 30 * 3
+
+
+FORKED = """
+import os, sys
+from tenure.tiers import BlockLayout
+from tenure.tiers.valkey import ValkeyTier
+
+tier = ValkeyTier(BlockLayout.of("bf16", 4, 1, 1, 8), "embedded")
+child = os.fork()
+if not child:
+    sys.exit()  # with all that runs at an end
+os.waitpid(child, 0)
+with ValkeyTier(tier.layout, tier.url) as other:
+    print(other.bump([b"x"]) == tier.read_families([b"x"]))
+tier.close()
+print(os.path.exists(tier.url.removeprefix("unix://")))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_that_ends_leaves_the_embedded_server_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "False"], done.stderr

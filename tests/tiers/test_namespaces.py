@@ -96,3 +96,28 @@ def test_a_drop_that_cannot_be_written_still_holds_now_and_can_be_tried_again(
     with opened(tmp_path) as tier:
         assert tier.namespaces() == {}
         assert restored(tier) == {}
+
+
+def test_dropping_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as tier:
+        tier.put_namespace(SPACE, b"value")
+        table = tier.path / "namespaces.tenure"
+        before = table.stat().st_ino
+        assert tier.drop_namespace(OTHER_SPACE) is False
+        assert table.stat().st_ino == before
+        assert tier.drop_namespace(SPACE) is True
+        assert table.stat().st_ino != before
+
+
+def test_keeping_some_drops_all_others_in_one_write(tmp_path: Path) -> None:
+    with opened(tmp_path) as tier:
+        for number in range(5):
+            tier.put_namespace(bytes([number]) * 32, b"")
+        tier.put_namespace(SPACE, b"value")
+        assert tier.keep_namespaces({SPACE}) == 5
+        table = tier.path / "namespaces.tenure"
+        before = table.stat().st_ino
+        assert tier.keep_namespaces({SPACE}) == 0
+        assert table.stat().st_ino == before
+    with opened(tmp_path) as tier:
+        assert tier.namespaces() == {SPACE: b"value"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenure.checks import positive
+from tenure.checks import encodable, positive
 from tenure.errors import IdentityError, TierError
 from tenure.identity import Identity
 
@@ -20,6 +20,8 @@ __all__ = ["FAMILIES", "Epochs", "FamilyStore", "families_of", "family"]
 
 FAMILIES = ("model", "weights", "adapter", "tokenizer", "quantisation", "tenant", "namespace")
 """What has an epoch of its own: every value of these identity fields, and every namespace."""
+_MOST = (1 << 53) - 1
+"""The largest value of a family."""
 _KEPT = 20.0
 """How many times `trust` a namespace that no request names is kept up to date."""
 
@@ -37,6 +39,8 @@ def family(name: str, value: str | bytes) -> bytes:
     """The key of one family. Raises IdentityError for a field that has none."""
     if name not in FAMILIES:
         raise IdentityError(f"there is no epoch of {name!r}: there is one of {', '.join(FAMILIES)}")
+    if not isinstance(value, str | bytes) or (isinstance(value, str) and not encodable(value)):
+        raise IdentityError(f"{name} is {value!r}: text or bytes are needed")
     raw = value.encode() if isinstance(value, str) else value
     kind = b"s" if isinstance(value, str) else b"y"
     return name.encode() + b":" + hashlib.blake2b(kind + raw, digest_size=16, person=b"tenure.family.1").hexdigest().encode()
@@ -86,6 +90,7 @@ class Epochs:
         self._superseded = superseded
         self._lock = threading.Lock()
         self._known: dict[bytes, _Known] = {}
+        self._met: dict[bytes, Identity] = {}  # all that was ever named, as the manager charges it
         self._families: dict[bytes, _Family] = {}
         self._boot = os.urandom(8)
         self._telling = threading.Lock()
@@ -131,8 +136,8 @@ class Epochs:
                     whole = False
                     continue
                 if one.value is None or value > one.value:
+                    rose |= one.value is not None  # nothing is proven yet that has a value not heard of before
                     one.value, one.heard = value, now
-                    rose = True
                 elif value < one.value and at > one.heard and not one.untold:
                     self._raise(one)
                     rose = True
@@ -146,10 +151,16 @@ class Epochs:
         return whole
 
     def matching(self, fields: Mapping[str, object]) -> list[Identity]:
-        """The identities, as requests name them, that have these field values."""
+        """The identities, as requests have ever named them, that have these field values: what nobody has asked for lately may
+        still be in the pool."""
         with self._lock:
-            known = [known.who for known in self._known.values()]
-        return [who for who in known if all(getattr(who, name) == value for name, value in fields.items())]
+            met = list(self._met.values())
+        return [who for who in met if all(getattr(who, name) == value for name, value in fields.items())]
+
+    def meet(self, who: Identity) -> None:
+        """There may be blocks of this one, though no request has named it yet."""
+        with self._lock:
+            self._met.setdefault(who.namespace, who.with_(tenant=who.account))
 
     def ask(self, families: Sequence[bytes]) -> None:
         """Tells the pool of what it has not been told of; reads these values; one that is missing is made anew, which is a new
@@ -219,7 +230,8 @@ class Epochs:
 
     def _raise(self, one: _Family) -> None:
         """Nothing of before is proven, nor anything later until the pool has been told."""
-        one.value, one.at = (one.value or 0) + 1, -math.inf
+        raised = (one.value or 0) + 1
+        one.value, one.at = raised if raised <= _MOST else None, -math.inf  # beyond it the pool's own counts, whatever it is
         one.untold += 1
 
     def _entry(self, who: Identity) -> _Known:
@@ -229,6 +241,7 @@ class Epochs:
             raise IdentityError(f"who is {who!r}: an Identity is needed") from None
         if known is None:
             known = self._known[who.namespace] = _Known(who, families_of(who))
+            self._met.setdefault(who.namespace, who.with_(tenant=who.account))
             for name in known.families:
                 self._families.setdefault(name, _Family())
         known.used = self._clock()

@@ -50,7 +50,7 @@ class Handover:
             if version != _VERSION:
                 raise RecordError(f"a hand-over of version {version}: this reads version {_VERSION}", found=version)
             return cls(Identity.load(who), np.frombuffer(tokens, "<i4").astype(np.int32), published, extra)
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:  # IdentityError is a ValueError
             raise RecordError(f"these bytes are no hand-over: {error}") from None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tenure._core import as_tokens
 from tenure.checks import blocks_and_keys, positive
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, IdentityError
 from tenure.events.wire import AllBlocksCleared, Batch, BlockHash, BlockStored, KVEvent
 from tenure.identity import Identity
 
@@ -25,6 +25,7 @@ _SPEED = ("GPU", "CPU", "CPU_PINNED", "STORAGE", "DISK", "SHARED", "EXTERNAL")
 """Media, the fastest first; others come after them."""
 _WHOLE = ("full_attention", "mla_attention", "sink_full_attention")
 """Kinds of cache that hold every token of a prefix: of a model that has several kinds, only these groups count."""
+_MOST_MEDIA = 30
 _UNKNOWN_MEDIUM = "GPU"
 """Events without a medium are of engines that have only one."""
 
@@ -68,7 +69,7 @@ class Index:
         self._media: list[str] = list(_SPEED)
         self._lock = threading.Lock()
         self.unplaced = 0
-        """blocks of engines that cannot be told from what was heard: the block before them is not known"""
+        """blocks that cannot be told from what was heard: those after one that is missing, or of an impossible size"""
 
     def engine(self, node: str, model: str, *, silent_after: float | None = None) -> None:
         """A node that is an engine with names of its own (vLLM, SGLang): what it has is KV of `model` (as in Identity.model), of
@@ -102,7 +103,9 @@ class Index:
 
     def holders(self, tokens: Any, who: Identity, *, extra_keys: Mapping[int, bytes] | None = None) -> list[Holder]:
         """The nodes that have some of these tokens, the most first; of equal ones that with more on faster media. Raises
-        TokenError for bad tokens."""
+        TokenError for bad tokens, IdentityError."""
+        if not isinstance(who, Identity):
+            raise IdentityError(f"who is {who!r}: an Identity is needed")
         ids = np.ascontiguousarray(as_tokens(tokens), dtype="<u4")
         keys = dict(blocks_and_keys(extra_keys))
         chains: dict[tuple[bytes, int], _Chain] = {}
@@ -167,7 +170,10 @@ class Index:
                         source.named.pop(name, None)
 
     def _store(self, source: _Source, event: BlockStored, bit: int) -> None:
-        source.block_size = source.block_size or max(0, event.block_size)
+        if not 0 < event.block_size < 1 << 16:
+            self.unplaced += len(event.block_hashes)  # no request can be cut into such blocks
+            return
+        source.block_size = source.block_size or event.block_size
         digests = event.block_hashes if source.model is None else _places(source, event)
         for name, digest in zip(event.block_hashes, digests, strict=True):
             if not isinstance(digest, bytes):
@@ -179,9 +185,10 @@ class Index:
 
     def _bit(self, medium: str) -> int:
         if medium not in self._media:
-            if len(self._media) >= 30:
-                return 1 << 30  # whatever it is called
-            self._media.append(medium)
+            if len(self._media) == _MOST_MEDIA:
+                medium = self._media[-1]  # all further ones count as this
+            else:
+                self._media.append(medium)
         return 1 << self._media.index(medium)
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tenure.checks import integer
+from tenure.checks import encodable, integer
 from tenure.cluster.registry import Amount, NodeInfo, Part, Registry, serving
 from tenure.cluster.rollout import Board, Rollout, Version
 from tenure.errors import ConfigError, RecordError, TierError
@@ -104,7 +104,9 @@ class Member:
         """For the first time. What cannot be read is no failure of the pool."""
         try:
             self.read()
-        except RecordError as error:
+        except (RecordError, TierError) as error:
+            if isinstance(error, TierError) and error.kind != "foreign":
+                raise
             _LOG.warning("the pool has rollouts that this node cannot read: %s", error)
             self._board = self._board or Board()
 
@@ -142,6 +144,6 @@ def _amount(held: list[Held], rollout: Rollout, version: Version) -> Amount:
 
 
 def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not 0 < len(name) <= 255:
+    if not isinstance(name, str) or not 0 < len(name) <= 255 or not encodable(name):
         raise ConfigError(f"the node's name is {name!r}: a text of 1 to 255 characters is needed")
     return name

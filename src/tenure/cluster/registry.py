@@ -123,5 +123,5 @@ def serving(held: Iterable[Held]) -> tuple[Serving, ...]:
 def _decoded(name: str, entry: bytes) -> NodeInfo:
     try:
         return msgspec.msgpack.decode(entry, type=NodeInfo)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RecordError(f"what {name} says of itself in the pool cannot be read: {error}") from None

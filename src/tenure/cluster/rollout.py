@@ -174,6 +174,9 @@ class Board:
     generation: int = 0
     rollouts: dict[str, Rollout] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        integer("generation", self.generation, 0, (1 << 63) - 1)
+
     def merged(self, other: Board) -> Board:
         """Of each model what changed last, on whichever of the two: one may be of a pool that has lost something."""
         newest = dict(self.rollouts)
@@ -196,7 +199,7 @@ class Board:
             if found != _FORMAT:
                 raise RecordError(f"the pool's rollouts are of format {found}: this reads format {_FORMAT}", found=found)
             return msgspec.msgpack.decode(board, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise RecordError(f"what stands in the pool are no rollouts: {error}") from None
 
 

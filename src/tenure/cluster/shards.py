@@ -40,8 +40,13 @@ def sequence_of_all(kv: BlockManager, tokens: Any, who: Identity, least: Callabl
             least(0)
             raise
         hit = _REFUSED if seq is None else seq.hit_tokens
-        low = least(hit)
-        high = -least(-hit)
+        try:
+            low = least(hit)
+            high = -least(-hit)
+        except BaseException:  # a rank is gone, as the engine's own function says
+            if seq is not None:
+                seq.abort()
+            raise
         if low == high and seq is not None:
             return seq
         if seq is not None:

@@ -13,7 +13,7 @@ from tenure.cluster.epochs import FAMILIES, Epochs, family
 from tenure.cluster.member import Member
 from tenure.errors import TenureError
 from tenure.identity import Identity
-from tenure.tiers.record import NO_PARENT, Record
+from tenure.tiers.record import MOST_EXTRA, NO_PARENT, Record
 
 if TYPE_CHECKING:
     from tenure.lane import Lane
@@ -76,7 +76,7 @@ class Shared:
         self, tokens: Any, who: Identity, extra_keys: Mapping[int, bytes] | None = None, max_hit: int | None = None
     ) -> Identity:
         """The identity to ask the manager with; it knows of what the pool has of this prompt, as far as that could be found out
-        the tier's deadline."""
+        within the tier's deadline."""
         started = time.monotonic()
         tokens = as_tokens(tokens)
         families = self.epochs.families(who)
@@ -130,6 +130,8 @@ class Shared:
         heads: list[Head],
         extra_keys: Mapping[int, bytes] | None,
     ) -> None:
+        keys_of = extra_keys or {}
+        heads = heads[: next((i for i in range(len(heads)) if len(keys_of.get(first + i, b"")) > MOST_EXTRA), None)]
         if not heads:
             return
         size, name = self._node.block_size, self._lane.name
@@ -139,7 +141,7 @@ class Shared:
         for at, block, frame in self._node.discover(tokens[: upto * size], who, name, upto, first=first, extra_keys=keys):
             parent = digests[at - 1] if at else NO_PARENT
             ids = tokens[at * size : (at + 1) * size].astype("<u4").tobytes()
-            record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, (extra_keys or {}).get(at, b""))
+            record = Record(who.namespace, digests[at], parent, at, ids, self.pool.layout, keys_of.get(at, b""))
             self._lane.names.digests[block] = digests[at]
             self.pool.know(frame, record, heads[at - first])
 

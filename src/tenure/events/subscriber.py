@@ -11,8 +11,8 @@ from types import TracebackType
 
 import msgspec
 
-from tenure.checks import integer, positive
-from tenure.errors import EventError
+from tenure.checks import integer, positive, seconds
+from tenure.errors import EventError, TenureError
 from tenure.events.asking import Message, NoAnswerError, ask, batch_of, connected, origin
 from tenure.events.sockets import zmq
 from tenure.events.wire import AllBlocksCleared, Batch
@@ -79,11 +79,14 @@ class Subscriber:
 
     def receive(self, timeout: float = 0.0) -> list[Batch]:
         """What is new, in order; waits up to `timeout` seconds for something. AllBlocksCleared at the start of a batch says that
-        what follows is all that is known. Asking for what was missed can take `patience` seconds more, for each address."""
+        what follows is all that is known. Asking for what was missed can take `patience` seconds more, for each address. Raises
+        TenureError when it is closed."""
+        wait = int(seconds("timeout", timeout) * 1000)
+        if self._live.closed:
+            raise TenureError("the subscriber is closed")
         given: list[Batch] = []
         if not self._whole:
             self._recover(given)
-        wait = int(timeout * 1000)
         while len(given) < _MOST and self._live.poll(0 if given else wait):
             wait = 0
             frames = self._live.recv_multipart()

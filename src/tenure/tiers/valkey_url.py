@@ -7,6 +7,7 @@ import ssl
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from tenure.checks import encodable
 from tenure.errors import ConfigError
 from tenure.tiers.protocol import Address, Login
 
@@ -35,6 +36,9 @@ def parse_url(url: str, user: str | None = None, password: str | None = None, ca
     the system's. Raises ConfigError."""
     if not isinstance(url, str):
         raise ConfigError(f"url is {url!r}: one of {_FORMS} is needed")
+    for what, secret in (("user", user), ("password", password)):
+        if secret is not None and (not isinstance(secret, str) or not encodable(secret)):
+            raise ConfigError(f"{what} is a {type(secret).__name__}: text is needed")
     scheme, found, rest = url.partition("://")
     if scheme == "unix" and rest:
         return Place([Address(rest, None)], False, Login(user, password))
@@ -50,7 +54,7 @@ def parse_url(url: str, user: str | None = None, password: str | None = None, ca
     seeds = [_address(host, url) for host in hosts.split(",")]
     if len(seeds) > 1 and not cluster:
         raise ConfigError(f"url is {_shown(url)!r}: several servers are a cluster: {scheme}+cluster://")
-    if database and (cluster or not database.isdigit()):
+    if database and (cluster or not database.isdecimal() or not database.isascii()):
         raise ConfigError(f"url is {_shown(url)!r}: behind the servers only the number of a single server's database may stand")
     return Place(seeds, cluster, Login(user, password, int(database or 0), _tls(ca) if secure else None))
 
@@ -59,15 +63,24 @@ def _address(host: str, url: str) -> Address:
     name, colon, port = host.rpartition(":")
     if not colon:
         name, port = host, "6379"
-    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+    if not name or not port.isdecimal() or not 0 < int(port) < 65536 or not _is_host(name):
         raise ConfigError(f"url is {_shown(url)!r}: {host!r} is no host:port")
     return Address(name.strip("[]"), int(port))
+
+
+def _is_host(name: str) -> bool:
+    """Whether it can be looked up: no part is empty or too long, no letter impossible."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in name
 
 
 def _tls(ca: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
-    except OSError as error:
+    except (OSError, TypeError) as error:
         raise ConfigError(f"ca is {ca!r}: a file of certificates is needed: {error}") from None
 
 
