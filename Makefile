@@ -12,7 +12,7 @@ SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 # The model that comes with the demo is converted once, into this folder.
 export TENURE_CACHE ?= $(CURDIR)/build/models
 
-.PHONY: demo tour test lint types bench asan tsan fuzz test-peers units format clean
+.PHONY: demo tour test lint types bench asan tsan fuzz test-peers mooncake units format clean
 
 # A real model answers recorded agent sessions on a device too small for them; a second run begins warm from disk. Installs
 # PyTorch, transformers and the model too (about 1.5 GB in .venv, 0.5 GB in build/models, 0.7 GB in out/demo).
@@ -72,6 +72,10 @@ $(PEERS)/.made: tools/peers.sh
 	touch $@
 test-peers: $(VENV)/.installed-test $(PEERS)/.made
 	TENURE_PEERS=$(abspath $(PEERS)) $(BIN)/python -m pytest tests/peers
+
+# Mooncake Store too, for the tests of its data plane (about 45 MB; Linux; needs the system's libibverbs1).
+mooncake: $(VENV)/.installed-test
+	$(BIN)/python -m pip install -q 'mooncake-transfer-engine-non-cuda>=0.3.13'
 
 # Ratios against peers, side by side in one run: docs/benchmarks.md and benchmarks/results/*.json.
 bench: $(VENV)/.installed-test $(PEERS)/.made

@@ -1,9 +1,7 @@
-"""The whole harness on a fake product: real processes, lines and faults. A right one passes, one with a planted fault does not.
-`TENURE_JEPSEN`: for how many seconds each product is under faults."""
+"""The whole harness on a fake product: real processes, lines and faults. A right one passes, one with a planted fault does not."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +16,8 @@ from tests.pool.proxies import CUT, DROP, NO_ANSWERS, PASS, Proxy, Way, delayed
 from tests.pool.run import Plan, run
 from tests.pool.worker import Settings
 
-SECONDS = float(os.environ.get("TENURE_JEPSEN", "4"))
+SECONDS = 4.0
+"""For which each product is under faults."""
 NODES = ["n0", "n1", "n2", "n3"]
 RULES = Rules(size=fake.SIZE, nbytes=256, bound=0.5, allowance=1.0)
 
