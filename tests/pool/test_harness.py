@@ -1,4 +1,4 @@
-"""The whole harness on a fake product: real processes, lines and faults. A right one passes, one with a planted fault does not."""
+"""The whole harness on a fake product: real processes, lines, faults. A right one passes, one with a planted fault does not."""
 
 from __future__ import annotations
 
