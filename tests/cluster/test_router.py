@@ -20,21 +20,24 @@ def test_a_router_finds_the_blocks_of_nodes_whose_epochs_it_reads() -> None:
     clock, server = Clock(), Server()
     epochs = Epochs(MemoryPool(server, LAYOUT), clock, 30.0, lambda old: None)
     index = Index()
-    with with_host(server, clock) as kv, Publisher(kv, node="n") as pub:
-        with Subscriber(pub.endpoint, replay=pub.replay, snapshot=pub.snapshot) as sub:
+    with (
+        with_host(server, clock) as kv,
+        Publisher(kv, node="n") as pub,
+        Subscriber(pub.endpoint, replay=pub.replay, snapshot=pub.snapshot) as sub,
+    ):
 
-            def held() -> list[tuple[str, int]]:
-                last = pub.flush()
-                while sub.seq < last:
-                    for batch in sub.receive(timeout=0.1):
-                        index.apply(batch)
-                epochs.ask(epochs.families(WHO))
-                return [(holder.node, holder.tokens) for holder in index.holders(LONG, epochs.of(WHO))]
+        def held() -> list[tuple[str, int]]:
+            last = pub.flush()
+            while sub.seq < last:
+                for batch in sub.receive(timeout=0.1):
+                    index.apply(batch)
+            epochs.ask(epochs.families(WHO))
+            return [(holder.node, holder.tokens) for holder in index.holders(LONG, epochs.of(WHO))]
 
-            serve(kv, LONG)
-            assert held() == [("n", len(LONG))]
-            assert index.holders(LONG, WHO) == []  # the identity as requests name it has no blocks of its own
-            kv.invalidate(weights=WHO.weights)
-            assert held() == []
-            serve(kv, LONG, label="new")
-            assert held() == [("n", len(LONG))]
+        serve(kv, LONG)
+        assert held() == [("n", len(LONG))]
+        assert index.holders(LONG, WHO) == []  # the identity as requests name it has no blocks of its own
+        kv.invalidate(weights=WHO.weights)
+        assert held() == []
+        serve(kv, LONG, label="new")
+        assert held() == [("n", len(LONG))]
