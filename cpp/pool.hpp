@@ -63,6 +63,7 @@ class Pool {
   void let_go(u32 transfer, double now);
   bool finish_write(u32 transfer, bool done, double now);
   u32 offer(u64 handle, u32 tier, double now);
+  void offer_again(u32 tier, u32 block, u32 generation, double now);
   std::size_t waiting(u32 tier) const { return wanted_[tier].size(); }  // blocks that wait to be written to a tier, at most
   std::vector<Load> loads(u64 handle);
   u64 finish_loads(u64 handle, u32 loaded, double now);

@@ -45,6 +45,13 @@ inline u32 Pool::offer(u64 handle, u32 k, double now) {
   return count;
 }
 
+// A block that a tier could not take just now, but may later; nothing when it is gone.
+inline void Pool::offer_again(u32 k, u32 id, u32 generation, double now) {
+  tick(now);
+  if (id >= store.records() || store.blocks[id].generation != generation) return;
+  if ((store.blocks[id].flags & IN_TREE) && !dead(store.blocks[id])) want_written(k, id);
+}
+
 // Queues a block to be written to a tier, once.
 inline void Pool::want_written(u32 k, u32 id) {
   constexpr std::size_t LEAST = 1024;

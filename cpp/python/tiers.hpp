@@ -38,6 +38,11 @@ inline void bind_tiers(PoolClass& pool) {
              check_tier(p, tier);
              return locked(p, [&] { return p.offer(handle, tier, now); });
            })
+      .def("offer_again",
+           [](PyPool& p, u32 tier, u32 block, u32 generation, double now) {
+             check_tier(p, tier);
+             locked(p, [&] { p.offer_again(tier, block, generation, now); });
+           })
       .def("held_by_copies", [](PyPool& p) { return locked(p, [&] { return p.held_by_copies(); }); })
       .def("waiting",
            [](PyPool& p, u32 tier) {

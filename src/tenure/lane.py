@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as LateError
@@ -29,6 +29,9 @@ _CHUNK = 8 << 20
 _FAILURES = frozenset({"io", "closed"})
 """Kinds of TierError that are the tier's failure, not one block's."""
 _MOST_SUSPECTS = 1024
+_MOST_PUT_OFF = 4096
+_PUT_OFF = 0.5
+"""Seconds after which a block is offered again that another node was writing."""
 
 
 class LaneStats(NamedTuple):
@@ -60,6 +63,7 @@ class Lane:
         self._count = threading.Lock()
         self._late = 0
         self._suspects: set[BlockName] = set()  # blocks that could not be read once
+        self._put_off: deque[tuple[float, BlockName]] = deque(maxlen=_MOST_PUT_OFF)  # until when; earliest first
         self._refused: Counter[str] = Counter()
         self._closed = False
         self._readers: Readers[Any] | None = None if deadline is None else Readers(f"tenure-{self.name}")
@@ -96,6 +100,23 @@ class Lane:
                 self._suspects.clear()
             self._suspects.add(name)
             return False
+
+    def put_off(self, name: BlockName) -> None:
+        """Somebody else is writing this block: it is looked at again in a while, in case that one dies."""
+        self._put_off.append((time.monotonic() + _PUT_OFF, name))
+
+    @property
+    def has_due(self) -> bool:
+        """Whether `due` has any."""
+        first = next(iter(self._put_off), None)  # in one step: another thread may take it
+        return first is not None and first[0] <= time.monotonic()
+
+    def due(self) -> list[BlockName]:
+        """Blocks that were put off, and have waited long enough."""
+        found = []
+        while self.has_due:
+            found.append(self._put_off.popleft()[1])
+        return found
 
     def too_late(self) -> None:
         """Counts a call that was not waited for."""

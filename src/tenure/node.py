@@ -313,7 +313,8 @@ class Node(BlockManager):
         while not self._closing.is_set():
             done = 0
             try:
-                done = self._mover.write(name, _BATCH) if self.waiting(name) else self._clean_ahead(name)
+                waits = self.waiting(name) or self._lanes[name].has_due
+                done = self._mover.write(name, _BATCH) if waits else self._clean_ahead(name)
             except Exception:
                 _LOG.exception("writing to tier %s goes on", name)
             if not done:

@@ -109,6 +109,10 @@ class Transfers:
         what is in the target frame is nobody's. Raises StaleHandleError for one that is not under way."""
         return self._core.finish_write(write.transfer, done, self._clock())
 
+    def offer_again(self, tier: str, name: BlockName) -> None:
+        """A block that a tier could not take is to be written there after all; nothing happens when it is gone."""
+        self._core.offer_again(self._tier(tier), *name, self._clock())
+
     def waiting(self, tier: str) -> int:
         """How many blocks wait to be written to a tier, at most (some may be gone by now)."""
         return self._core.waiting(self._tier(tier))

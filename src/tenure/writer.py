@@ -50,6 +50,8 @@ class Writer:
             finished = 0
             went: bool | None = None  # nothing was tried
             try:
+                for name in lane.due():
+                    self._kv.offer_again(tier, name)
                 self._make_clean(tier, demote + min(most, self._kv.waiting(tier)))
                 orders = self._kv.take_writes(tier, most, demote=demote)
                 for chunk in lane.chunks(len(orders)):
@@ -143,6 +145,8 @@ class Writer:
         for order, outcome in zip(tried, outcomes, strict=True):
             if outcome is not None and outcome.kind == "codec":
                 lane.names.hopeless.add(order.name)
+            if outcome is not None and outcome.kind == "claimed":
+                lane.put_off(order.name)
         return {order.transfer: outcome for order, outcome in zip(tried, outcomes, strict=True)}
 
     def _records(self, lane: Lane, orders: list[Write]) -> dict[int, Record]:
