@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from random import Random
 
 import pytest
 
@@ -19,6 +21,7 @@ from tenure.scbench.similarity import bleu, f1_chinese, rouge_lsum
         ("a a a", "a", 2 * 1 / 4),  # a word counts once where the truth has it once
         ("", "a b", 0.0),
         ("x", "", 0.0),
+        ("the quick brown fox\njumps over dogs", "a quick fox jumps\nover the lazy dogs", 0.8),  # rouge-score 0.1.2
     ],
 )
 def test_rouge_lsum(prediction, truth, value):
@@ -33,6 +36,8 @@ def test_rouge_lsum(prediction, truth, value):
         ("x y", "a b", 0.0),
         ("", "a b", 0.0),
         ("a b c d e f", "a b c d e x", (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25),
+        ("def f(a):\n    return a + 1", "def f(b):\n    return b + 1", 0.11556377708900069),  # nltk 3.10.4
+        ("the quick brown fox\njumps over dogs", "a quick fox jumps\nover the lazy dogs", 0.19905088688166872),
     ],
 )
 def test_bleu(prediction, truth, value):
@@ -52,3 +57,37 @@ def test_bleu(prediction, truth, value):
 )
 def test_f1_over_characters(prediction, truth, value):
     assert f1_chinese(prediction, truth) == pytest.approx(value)
+
+
+def drawn(random: Random) -> str:
+    words = ["a", "b", "c", "the", "cat,", "X.", "foo_bar", "12"]
+    return "".join(random.choice(words) + random.choice([" ", " ", "  ", "\n"]) for _ in range(random.randint(1, 25)))
+
+
+@pytest.fixture
+def pairs() -> list[tuple[str, str]]:
+    """Texts that are alike to every degree."""
+    random = Random(1)
+    made = []
+    for changes in range(200):
+        truth = drawn(random)
+        words = truth.split(" ")
+        for _ in range(changes % 5):
+            words[random.randrange(len(words))] = drawn(random)
+        made.append((" ".join(words), truth))
+    return made
+
+
+def test_bleu_is_the_packages(pairs):
+    package = pytest.importorskip("nltk.translate.bleu_score", reason="nltk is not installed")
+    smooth = package.SmoothingFunction().method4
+    for said, true in pairs:
+        words = [re.split(r"\s+", text.strip()) for text in (true, said)]
+        assert bleu(said, true) == pytest.approx(package.sentence_bleu(words[:1], words[1], smoothing_function=smooth))
+
+
+def test_rouge_lsum_is_the_packages(pairs):
+    package = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
+    scorer = package.RougeScorer(["rougeLsum"])
+    for said, true in pairs:
+        assert rouge_lsum(said, true) == pytest.approx(scorer.score(true, said)["rougeLsum"].fmeasure)

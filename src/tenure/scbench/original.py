@@ -132,8 +132,8 @@ def _parts(prediction: str, labels: tuple[str, ...]) -> float:
     return sum(label.lower() in prediction.lower() for label in labels) / len(labels)
 
 
-# SCBench's own harness compares with an answer that is one string character by character in qa_chn and many_shot, so that almost
-# anything is right; here the whole answer counts. It also cuts a function out of a code block with a parser; here the block counts.
+# SCBench's own harness compares with an answer that is one string character by character in qa_chn and many_shot: almost anything
+# is right. Here the whole answer counts. It also cuts a function out of a code block with a parser; here the block counts.
 _METRICS: dict[str, Callable[[str, tuple[str, ...]], float]] = {
     "kv": lambda said, labels: scoring.contains(said, labels[0]),
     "prefix_suffix": lambda said, labels: scoring.contains(said, labels[0]),
