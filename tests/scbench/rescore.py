@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import sysconfig
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from tenure.scbench.tasks.code_search import MODULES
@@ -69,10 +70,12 @@ def _kv_needle(lines: list[str], query: str) -> list[str]:
 def _code_search(lines: list[str], query: str) -> list[str]:
     about = query.splitlines()[0].removeprefix("# ")
     here = {node.name for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.FunctionDef)}
-    found = set()
-    for module in MODULES.split():
-        path = Path(sysconfig.get_path("stdlib"), f"{module}.py")
-        for node in ast.walk(ast.parse(path.read_text("utf8"))) if path.is_file() else ():
-            if isinstance(node, ast.FunctionDef) and (ast.get_docstring(node) or "").startswith(about) and node.name in here:
-                found.add(node.name)
-    return sorted(found)
+    return sorted({name for name, says in _documented() if says.startswith(about) and name in here})
+
+
+@cache
+def _documented() -> list[tuple[str, str]]:
+    """(name, docstring) of every function and method of the modules."""
+    paths = (Path(sysconfig.get_path("stdlib"), f"{module}.py") for module in MODULES.split())
+    nodes = (node for path in paths if path.is_file() for node in ast.walk(ast.parse(path.read_text("utf8"))))
+    return [(node.name, ast.get_docstring(node) or "") for node in nodes if isinstance(node, ast.FunctionDef)]

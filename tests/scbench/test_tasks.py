@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from random import Random
 
@@ -10,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigError
-from tenure.scbench.tasks import TASKS
+from tenure.scbench.session import Session, Turn
+from tenure.scbench.tasks import TASKS, Task
+from tenure.scbench.tasks.base import drawn
+from tenure.scbench.tasks.words import distinct
 
 from .rescore import truth
 
@@ -26,7 +30,7 @@ any_seed = st.integers(0, 2**31)
 def sessions(draw, names=any_task):
     task = TASKS[draw(names)]
     turns = draw(st.integers(1, min(6, task.most_turns)))
-    size = draw(st.integers(task.least(turns) if task.name != "code_search" else 40, min(task.most(), 240)))
+    size = draw(st.integers(task.least(turns), min(task.most(), 240)))
     return task, size, turns, task.seeded(draw(any_seed), size, turns)
 
 
@@ -88,10 +92,12 @@ def test_no_question_is_answered_before_it_is_asked(made):
 @given(sessions(st.sampled_from(sorted(SHOWN))))
 def test_a_primer_shows_solved_questions_in_the_form_of_the_queries(made):
     task, _, _, session = made
-    *solved, _ = session.primer.split("\n") if task.name != "code_search" else session.primer.split("\n#")
-    assert len(solved) >= (1 if task.name == "code_search" else 2)
-    for line in [] if task.name == "code_search" else solved[1:]:
-        query, answer = re.fullmatch(r"(.*(?::| is)) (.*)", line).groups()
+    if task.name == "code_search":
+        solved = re.findall(r"(# .*\ndef) (.*)\n", session.primer)
+    else:
+        solved = re.findall(r"^(.*(?::| is)) (.*)\n", session.primer, re.MULTILINE)
+    assert solved
+    for query, answer in solved:
         assert sorted(answer.split()) == sorted(truth(task.name, session.context, query))
 
 
@@ -159,9 +165,69 @@ def test_both_kinds_take_turns(made):
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_the_greatest_size_that_fits(name):
     task = TASKS[name]
-    least = task.least(2) if name != "code_search" else 16
-    tokens = len(task.seeded(0, max(least, 90), 2).context)
+    tokens = len(task.seeded(0, 90, 2).context)
     size = task.fit(tokens, 2, len)
     assert len(task.seeded(0, size, 2).context) <= tokens < len(task.seeded(0, size + 1, 2).context)
     with pytest.raises(ConfigError, match="tokens"):
         task.fit(3, 2, len)
+
+
+class Echo(Task):
+    """A newcomer's whole task."""
+
+    name = "echo"
+    unit = "words"
+
+    def draw(self, random, size, turns):
+        words = distinct(random, size)
+        asked, solved = drawn(random, words, turns)
+        context = "".join(f"{word}\n" for word in words)
+        primer = "".join(f"{word}, {word}\n" for word in solved)
+        return Session(self.name, 0, context, tuple(Turn(f"{word},", f" {word}", (word,)) for word in asked), primer)
+
+
+def test_a_newcomers_task_needs_no_more_than_draw():
+    task = Echo()
+    session = task.seeded(3, 9, 2)
+    assert len(session.context.split()) == 9
+    assert [task.score(turn.answer, turn) for turn in session.turns] == [1.0, 1.0]
+    assert task.fit(len(session.context), 2, len) >= 3
+    with pytest.raises(ConfigError, match="size"):
+        task.session(Random(1), 2, 2)
+
+
+def test_known_sessions():
+    """Read by eye: a seed must mean the same session for ever."""
+    pairs = TASKS["retr_kv"].seeded(7, 5, 1)
+    assert pairs.context == "leather: 7862\npear: 9543\nguitar: 3962\ncap: 9497\nocean: 4991\n"
+    assert pairs.primer == "Look-ups:\ncap: 9497\nocean: 4991\nleather: 7862\nguitar: 3962\n"
+    assert pairs.turns == (Turn("pear:", " 9543", ("9543",)),)
+    chains = TASKS["multi_hop"].seeded(7, 7, 1)
+    assert chains.context.splitlines() == [
+        "VAR butter = 7864",
+        "VAR belt = 7815",
+        "VAR uncle = 8719",
+        "VAR potato = VAR uncle",
+        "VAR cactus = VAR belt",
+        "VAR bread = VAR cactus",
+        "VAR head = VAR potato",
+    ]
+    assert chains.primer == "Look-ups:\nVAR = 8719: uncle potato head\n"
+    assert chains.turns == (Turn("VAR = 7815:", " belt cactus bread", ("belt", "cactus", "bread")),)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("icl_many_shot", "9c0e75d5812e388d"),
+        ("kv_needle", "5cad3be2c7eedea8"),
+        ("math_find", "2510624562002c65"),
+        ("multi_hop", "4fbdc013058cc34b"),
+        ("prefix_suffix", "3e8fdc44963c62ea"),
+        ("retr_kv", "26abea0d617f3020"),
+    ],
+)
+def test_known_digests(name, digest):
+    session = TASKS[name].seeded(7, 40, 3)
+    texts = [session.context, session.primer, *(text for turn in session.turns for text in (turn.query, turn.answer))]
+    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == digest

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import sysconfig
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -41,20 +42,15 @@ class CodeSearch(Task):
         return len(_functions())
 
     def draw(self, random: Random, size: int, turns: int) -> Session:
-        """Only functions that no other one of the context names are asked for."""
+        """Functions in any order."""
         chosen = random.sample(_functions(), size)
-        context = "".join(f"{source}\n" for _, _, source in chosen)
-        words = re.findall(r"\w+", context)
-        alone = [(name, about) for name, about, _ in chosen if words.count(name) == 1]
-        if len(alone) <= turns:
-            raise ConfigError(f"turns is {turns}: only {len(alone)} of {size} functions are named once", turns=turns, size=size)
-        asked, solved = drawn(random, alone, turns)
+        asked, solved = drawn(random, chosen, turns)
         return Session(
             task=self.name,
             seed=0,
-            context=context,
-            primer="".join(f"# {about}\ndef {name}\n" for name, about in solved[:4]),
-            turns=tuple(Turn(f"# {about}\ndef", f" {name}", (name,)) for name, about in asked),
+            context="".join(f"{source}\n" for _, _, source in chosen),
+            primer="".join(f"# {about}\ndef {name}\n" for name, about, _ in solved[:4]),
+            turns=tuple(Turn(f"# {about}\ndef", f" {name}", (name,)) for name, about, _ in asked),
         )
 
     def score(self, prediction: str, turn: Turn) -> float:
@@ -64,19 +60,19 @@ class CodeSearch(Task):
 
 @cache
 def _functions() -> tuple[tuple[str, str, str], ...]:
-    """(name, what it does, source without docstring) of each function that has a name of its own and a docstring without it."""
-    found: dict[str, tuple[str, str, str]] = {}
-    told: set[str] = set()
+    """(name, what it does, source without docstring) of each function that has a docstring without its name, and whose name is
+    in none of the others."""
+    found: list[tuple[str, str, str]] = []
     for path in (Path(sysconfig.get_path("stdlib"), f"{module}.py") for module in MODULES.split()):
         tree = ast.parse(path.read_bytes() if path.is_file() else b"")
         for node in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
             about = _SENTENCE.match(ast.get_docstring(node) or "")
-            if not about or len(node.name) < 5 or node.name in about.group() or node.name in found or about.group() in told:
+            if not about or len(node.name) < 5 or node.name in about.group() or about.group() in {says for _, says, _ in found}:
                 continue
             node.body = node.body[1:] or [ast.Pass()]
             if len(source := ast.unparse(node)) <= LONGEST:
-                found[node.name] = (node.name, about.group(), source)
-                told.add(about.group())
+                found.append((node.name, about.group(), source))
+    words = Counter(re.findall(r"\w+", " ".join(source for _, _, source in found)))
     if not found:
         raise ConfigError("this Python comes without the source of its standard library: code_search needs it")
-    return tuple(found.values())
+    return tuple(one for one in found if words[one[0]] == 1)
