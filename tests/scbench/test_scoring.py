@@ -14,7 +14,7 @@ from .test_tasks import sessions
 
 
 @given(sessions(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, derandomize=True, deadline=None)
 def test_the_second_scorer_agrees(made, data):
     task, _, _, session = made
     turn = data.draw(st.sampled_from(session.turns))
