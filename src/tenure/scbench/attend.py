@@ -1,0 +1,184 @@
+"""One forward pass of a causal language model over KV that is handed in: whole, thinned, rounded, or read in part.
+Called by prefills and readings; for that pass it stands in for the model's attention, by transformers' interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AttentionInterface
+
+from tenure.checks import integer
+from tenure.engines.support import layout_of, refuse_unsupported
+from tenure.errors import ConfigError, TokenError
+from tenure.scbench.kv import KV, Queries, by_slot
+
+__all__ = ["Allow", "Ask", "Choose", "Pass", "attention", "run"]
+
+_NAME = "tenure_scbench"
+_OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""Arguments by which a model asks for attention that is not computed here."""
+
+
+class Ask(NamedTuple):
+    """What a pass asks a loading method in one layer. queries: [heads, new, head_size]. keys: [kv_heads, context + newer + new,
+    head_size], the context's slots first. scale: what scores are multiplied by."""
+
+    layer: int
+    queries: torch.Tensor
+    keys: torch.Tensor
+    scale: float
+
+
+Choose = Callable[[Ask], "torch.Tensor | None"]
+"""Which sealed blocks of the context each new token reads: bool [kv_heads, new, sealed blocks]; None: all."""
+Allow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Positions of queries [n, 1] and of keys [1, n] to bool [n, n]: what a prefill computes. Causality is added."""
+
+
+class Pass(NamedTuple):
+    """What a forward pass gives: logits of the last token [vocabulary], the KV of its own tokens, and recorded queries."""
+
+    logits: torch.Tensor
+    kv: KV
+    queries: Queries | None
+
+
+def run(
+    model: Any,
+    ids: Sequence[int],
+    context: KV | None = None,
+    newer: KV | None = None,
+    *,
+    choose: Choose | None = None,
+    allow: Allow | None = None,
+    observe: int = 0,
+    block_size: int = 16,
+) -> Pass:
+    """Runs `ids` at the positions that follow `newer` (which follows `context`), with attention over both and causally over
+    themselves.
+
+    choose: reads only some of the context's sealed blocks; open blocks and `newer` are always read. allow: narrows the attention
+    among `ids`. observe: for how many of the last tokens queries are recorded. Raises TokenError for no tokens or ids that the
+    model does not know, ConfigError for a model whose attention is not plain.
+    """
+    refuse_unsupported(model)
+    layout, config = layout_of(model), model.config.get_text_config(decoder=True)
+    if not len(ids):
+        raise TokenError("there are no tokens to run: at least one is needed")
+    for token in ids:
+        integer("a token", token, 0, config.vocab_size - 1, TokenError)
+    if context is not None and context.layers != layout.layers:
+        raise ConfigError(f"the KV has {context.layers} layers: the model has {layout.layers}")
+    past = newer if newer is not None else context
+    start = 0 if past is None else past.length
+    work = _Work(layout.layers, context, newer, choose, allow, observe)
+    tokens = torch.tensor([list(ids)], device=model.device)
+    positions = torch.arange(start, start + len(ids), device=model.device)[None]
+    with torch.no_grad(), _in_place(config):
+        out = model(input_ids=tokens, position_ids=positions, use_cache=False, logits_to_keep=1, tenure_work=work)
+    if None in work.keys:
+        raise ConfigError(f"{type(model).__name__} does not use transformers' attention interface: nothing can be read for it")
+    exact = choose is None and allow is None and (past is None or past.exact == past.length)
+    kv = KV.of(work.keys, work.values, block_size, start, exact)
+    queries = None
+    if observe:
+        queries = Queries(tuple(work.queries), start + len(ids) - work.queries[0].shape[1], work.scale, _rotation(model))
+    return Pass(out.logits[0, -1], kv, queries)
+
+
+def attention(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None, causal: bool = False
+) -> torch.Tensor:
+    """Attention of queries [heads, n, head_size] over keys and values [kv_heads, slots, head_size], each KV head for as many
+    query heads. mask: bool [1 or kv_heads, n, slots], True where read. Gives [heads, n, head_size]."""
+    heads, groups = keys.shape[0], queries.shape[0] // keys.shape[0]
+    found = torch.nn.functional.scaled_dot_product_attention(
+        queries.view(heads, groups, *queries.shape[1:]),
+        keys[:, None].expand(-1, groups, -1, -1),
+        values[:, None].expand(-1, groups, -1, -1),
+        attn_mask=None if mask is None else mask[:, None],
+        is_causal=causal,
+        scale=scale,
+    )
+    return found.reshape(queries.shape)
+
+
+class _Work:
+    """The state of one pass: it answers each layer's attention and keeps the layer's keys, values and queries."""
+
+    def __init__(
+        self, layers: int, context: KV | None, newer: KV | None, choose: Choose | None, allow: Allow | None, observe: int
+    ) -> None:
+        self.keys: list[Any] = [None] * layers
+        self.values: list[Any] = [None] * layers
+        self.queries: list[Any] = [None] * layers
+        self.scale = 0.0
+        self._past = [part for part in (context, newer) if part is not None]
+        self._context = context
+        self._choose, self._allow, self._observe = choose, allow, observe
+
+    def layer(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        self.keys[layer], self.values[layer], self.scale = keys, values, scale
+        self.queries[layer] = queries[:, max(0, queries.shape[1] - self._observe) :].clone() if self._observe else None
+        new = keys.shape[1]
+        keys = torch.cat([*(part.keys[layer] for part in self._past), keys], 1)
+        values = torch.cat([*(part.values[layer] for part in self._past), values], 1)
+        chosen = None
+        if self._choose is not None and self._context is not None:
+            chosen = self._choose(Ask(layer, queries, keys, scale))
+        if chosen is None and self._allow is None:
+            if new == keys.shape[1]:
+                return attention(queries, keys, values, scale, None, causal=True)
+            if new == 1:
+                return attention(queries, keys, values, scale, None)
+        return attention(queries, keys, values, scale, self._mask(layer, new, keys, chosen))
+
+    def _mask(self, layer: int, new: int, keys: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
+        places = torch.arange(new, device=keys.device)
+        own = places[:, None] >= places[None]
+        if self._allow is not None:
+            own = own & self._allow(places[:, None], places[None])
+        mask = torch.nn.functional.pad(own, (keys.shape[1] - new, 0), value=True)[None]
+        if chosen is None or self._context is None:
+            return mask
+        read = by_slot(chosen, self._context.slots(layer), self._context.block_size)
+        rest = mask[:, :, read.shape[-1] :].expand(read.shape[0], -1, -1)
+        return torch.cat([read, rest], -1)
+
+
+def _attention_of_model(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, **settings: Any
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls in each layer: [1, heads, n, head_size] in, [1, n, heads, head_size] out."""
+    asked = [name for name in _OTHER_ATTENTION if settings.get(name) is not None]
+    if asked:
+        raise ConfigError(f"{type(module).__name__} asks for {', '.join(asked)}: only plain attention is measured")
+    work: _Work = settings["tenure_work"]
+    return work.layer(module.layer_idx, query[0], key[0], value[0], scaling).transpose(0, 1)[None].contiguous(), None
+
+
+AttentionInterface.register(_NAME, _attention_of_model)
+
+
+@contextmanager
+def _in_place(config: Any) -> Iterator[None]:
+    """Puts this attention in the model's place. It has no mask function in transformers, so that no mask is made for it."""
+    before = config._attn_implementation
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _rotation(model: Any) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    body = model.get_decoder()
+
+    def rotation(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosine, sine = body.rotary_emb(torch.zeros(1, dtype=torch.float32, device=positions.device), positions[None])
+        return cosine[0], sine[0]
+
+    return rotation

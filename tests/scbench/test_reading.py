@@ -1,0 +1,107 @@
+"""Readings: greedy text as transformers generates it, turns that are taken back or kept, contexts that many questions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs tenure[model]")
+transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
+
+from tenure import ConfigError
+from tenure.scbench.attend import run
+from tenure.scbench.methods import METHODS
+from tenure.scbench.reading import Reading, prefill
+
+from .making import CLOSE, SIZE, SMALL, TOKENS, ids
+
+
+def test_greedy_text_is_what_transformers_generates(tiny: Any) -> None:
+    tokens, question = ids(1, TOKENS), ids(2, 5)
+    wanted = tiny.generate(torch.tensor([tokens + question]), max_new_tokens=12, do_sample=False)[0, TOKENS + 5 :].tolist()
+    reading = Reading(tiny, prefill(tiny, tokens, block_size=SIZE))
+    reading.feed(question)
+    assert reading.greedy(12) == wanted
+    assert reading.greedy(12, lambda found: found[-1] == wanted[4]) == wanted[: wanted.index(wanted[4]) + 1]
+    assert reading.greedy(1) == wanted[:1]
+
+
+@pytest.mark.parametrize("name", ["dense", "snapkv", "h2o", "quest", "inf_llm"])
+def test_an_answer_that_is_thrown_away_leaves_no_trace(tiny: Any, name: str) -> None:
+    context = prefill(tiny, ids(1, TOKENS), SMALL[name], 0.5, SIZE)
+    one, two = (Reading(tiny, context, SMALL[name], 0.5) for _ in range(2))
+    for reading in (one, two):
+        reading.feed(ids(2, 5))
+    one.greedy(7)
+    assert torch.equal(one.feed(ids(3, 4)), two.feed(ids(3, 4)))
+    joined = [reading.joined() for reading in (one, two)]
+    assert joined[0].kv.length == joined[1].kv.length == TOKENS + 9
+    for part, other in zip(joined[0].kv.keys, joined[1].kv.keys, strict=True):
+        assert torch.equal(part, other)
+    queries = [made.queries for made in joined]
+    assert (queries[0] is None) == (SMALL[name].observes == 0)
+    if queries[0] is not None and queries[1] is not None:
+        assert queries[0].first == queries[1].first == max(0, TOKENS + 9 - SMALL[name].observes)
+        assert torch.equal(queries[0].vectors[1], queries[1].vectors[1])
+
+
+def test_an_answer_that_is_kept_is_there_for_what_comes_next(tiny: Any) -> None:
+    tokens, question, next_one = ids(1, TOKENS), ids(2, 5), ids(3, 4)
+    reading = Reading(tiny, prefill(tiny, tokens, block_size=SIZE))
+    reading.feed(question)
+    answer = reading.greedy(3, keep=True)
+    found = reading.feed(next_one)
+    assert (found - run(tiny, tokens + question + answer + next_one).logits).abs().max() < CLOSE
+    assert reading.joined().kv.length == reading.joined().kv.exact == TOKENS + 12
+
+
+def test_a_context_gives_the_first_token_of_an_answer_itself(tiny: Any) -> None:
+    context = prefill(tiny, ids(1, TOKENS), SMALL["snapkv"], 0.25, SIZE)
+    assert torch.equal(context.logits, run(tiny, ids(1, TOKENS)).logits)
+    assert Reading(tiny, context, SMALL["snapkv"], 0.25).greedy(1) == [int(context.logits.argmax())]
+
+
+def test_turns_join_and_are_compressed_again_by_the_queries_since(tiny: Any) -> None:
+    """With all blocks kept so far, compressing what was joined is compressing a context that was prefilled whole."""
+    method = SMALL["snapkv"]
+    reading = Reading(tiny, prefill(tiny, ids(1, TOKENS), method, 1.0, SIZE), method)
+    reading.feed(ids(2, 3))
+    reading.feed(ids(3, 4))
+    again = method.compress(reading.joined(), 0.5)
+    whole = prefill(tiny, ids(1, TOKENS) + ids(2, 3) + ids(3, 4), method, 0.5, SIZE).kv
+    assert again.length == whole.length == TOKENS + 7
+    for layer in range(2):
+        assert again.positions[layer].tolist() == whole.positions[layer].tolist()
+        assert (again.keys[layer] - whole.keys[layer]).abs().max() < CLOSE
+
+
+def test_blocks_that_turns_filled_can_be_left_unread(tiny: Any) -> None:
+    method = METHODS["quest"]
+    reading = Reading(tiny, prefill(tiny, ids(1, TOKENS), method, 0.75, SIZE), method, 0.75)
+    reading.feed(ids(2, 10))
+    context = reading.joined()
+    assert (context.kv.sealed(0), context.kv.exact) == (16, TOKENS)
+    later = Reading(tiny, context, method, 0.75)
+    later.feed(ids(3, 2))
+    assert later.metadata == 16 * context.kv.token_bytes
+    assert later.read <= 0.75 * context.kv.full
+
+
+def test_questions_that_share_a_context_do_not_see_each_other(tiny: Any) -> None:
+    context = prefill(tiny, ids(1, TOKENS), SMALL["expected"], 0.5, SIZE)
+    readings = [Reading(tiny, context, SMALL["expected"], 0.5) for _ in range(2)]
+    readings[0].feed(ids(2, 5))
+    readings[1].feed(ids(3, 5))
+    alone = Reading(tiny, context, SMALL["expected"], 0.5)
+    alone.feed(ids(2, 5))
+    assert torch.equal(readings[0].feed([7]), alone.feed([7]))
+
+
+def test_answers_need_logits_and_a_length(tiny: Any) -> None:
+    context = prefill(tiny, ids(1, TOKENS), block_size=SIZE)
+    with pytest.raises(ConfigError, match="most is 0"):
+        Reading(tiny, context).greedy(0)
+    bare = type(context)(context.kv)
+    with pytest.raises(ConfigError, match="feed tokens first"):
+        Reading(tiny, bare).greedy(1)
