@@ -74,6 +74,8 @@ def test_exact_is_the_lead_that_no_head_lost(blocks: Any, exact: int) -> None:
     more = KV.of(*[[part[:, -3:] for part in parts] for parts in (made(21).keys, made(21).values)], SIZE, 18)
     assert taken.extended(more).exact == exact
     assert made().extended(more).exact == 21
+    inexact = KV.of(made().keys, made().values, SIZE, exact=False)
+    assert inexact.exact == inexact.take(masks(*blocks)).exact == 0
 
 
 def test_tokens_that_follow_fill_the_open_block() -> None:

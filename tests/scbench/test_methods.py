@@ -187,6 +187,7 @@ def test_what_is_read_and_the_answer_are_those_of_plain_loops(tiny: Any, name: s
     room = fits(budget, metadata(name))
     assert 0 < room < SEALED
     read: dict[tuple[int, int, int], set[int]] = {}
+    by_loops: dict[tuple[int, int, int], list[float]] = {}
 
     def visible(layer: int, head: int, row: int, at: brute.Layer) -> Any:
         seen = brute.everything(layer, head, row, at)
@@ -196,6 +197,7 @@ def test_what_is_read_and_the_answer_are_those_of_plain_loops(tiny: Any, name: s
             scores = brute.inf_llm(plain, at, head, row, SIZE, SEALED, TOKENS, 64, 1)
         else:
             scores = {"quest": brute.quest, "oracle": brute.oracle}[name](plain, at, head, row, SIZE, SEALED)
+        by_loops[layer, head, row - TOKENS] = scores
         read[layer, head, row - TOKENS] = brute.top(scores, room)
         for block in set(range(SEALED)) - read[layer, head, row - TOKENS]:
             seen[block * SIZE : (block + 1) * SIZE] = False
@@ -203,22 +205,23 @@ def test_what_is_read_and_the_answer_are_those_of_plain_loops(tiny: Any, name: s
 
     wanted = plain.run(tokens + question, visible)
     context = prefill(tiny, tokens, SMALL[name], budget, SIZE)
-    choice = SMALL[name].choose(context, budget)
+    method: Any = SMALL[name]
+    choice = method.choose(context, budget)
     assert choice is not None
     chosen: dict[tuple[int, int, int], set[int]] = {}
 
     def watched(ask: Ask) -> Any:
-        mask = choice(ask)
-        assert mask is not None
+        mask, scores = choice(ask), method.score(ask, context.kv, method.describe(context, ask.layer))
         for head in range(2):
             for row in range(len(question)):
+                assert scores[head, row].tolist() == pytest.approx(by_loops[ask.layer, head, row], abs=CLOSE)
                 chosen[ask.layer, head, row] = set(mask[head, row].nonzero().flatten().tolist())
         return mask
 
     found = run(tiny, question, context.kv, choose=watched).logits
     assert chosen == read
     assert abs(found.double().numpy() - wanted).max() < CLOSE
-    assert torch.equal(Reading(tiny, context, SMALL[name], budget).feed(question), found)
+    assert torch.equal(Reading(tiny, context, method, budget).feed(question), found)
 
 
 @pytest.mark.parametrize("name", SHAPES)
