@@ -47,8 +47,9 @@ def fresh(seed: int) -> Any:
     """A LlamaForCausalLM (459k parameters) that is about to learn induction.
 
     The residual holds a token's code in five places of 24 dimensions. In the first layer, head h attends to the token h + 1
-    before, by RoPE phase alone, and puts that token's code into place h + 1. In the last, heads match places of the query with places of
-    the keys, in the dimensions that RoPE turns slowly. Training does the rest: from a plain start the same steps find nothing.
+    before, by RoPE phase alone, and puts that token's code into place h + 1. In the last, heads match places of the query with
+    places of the keys, in the dimensions that RoPE turns slowly. Training does the rest: from a plain start the same steps find
+    nothing.
     """
     with torch.random.fork_rng(devices=[]):  # what the library draws is not used: leave the caller's generator alone
         model = _shaped()

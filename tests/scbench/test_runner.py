@@ -1,0 +1,117 @@
+"""The runner: what a session's steps give with a method, against the model run over the whole text."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from tenure.errors import ConfigError
+from tenure.scbench.methods import METHODS
+from tenure.scbench.modes import Answer, multi_request, multi_turn
+from tenure.scbench.runner import Contexts, run
+from tenure.scbench.session import Session, Turn
+from tenure.scbench.tasks.base import Task
+
+from .making import SMALL
+
+LETTERS = string.ascii_lowercase + string.digits + ": \n.,;-" + string.ascii_uppercase[:19]
+CONTEXT = "a: 12\nb: 47\nc: 90\nd: 33\ne: 71\nf: 65\n"
+SESSION = Session(
+    "letters",
+    0,
+    CONTEXT,
+    (Turn("c:", " 90", ("90",), limit=4), Turn("a:", " 12", ("12",), limit=4), Turn("f:", " 65", ("65",), limit=4)),
+    primer="now:\nb: 47\n",
+)
+
+
+class Letters(Task):
+    name, unit = "letters", "pairs"
+
+    def draw(self, random: Any, size: int, turns: int) -> Session:
+        return SESSION
+
+
+@dataclass
+class Tiny:
+    """A subject whose tokens are characters."""
+
+    model: Any
+    start: tuple[int, ...] = (63,)
+    stop: frozenset[int] = frozenset()
+
+    def encode(self, text: str) -> list[int]:
+        return [1 + LETTERS.index(one) for one in text]
+
+    def decode(self, ids: Any) -> str:
+        return "".join(LETTERS[one - 1] if 0 < one <= len(LETTERS) else "?" for one in ids)
+
+
+@pytest.fixture
+def subject(tiny: Any) -> Any:
+    return Tiny(tiny)
+
+
+def whole(subject: Any, text: str) -> str:
+    """What the model goes on with, by transformers' own greedy generation over all of it."""
+    ids = torch.tensor([[*subject.start, *subject.encode(text)]])
+    said = subject.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)[0, ids.shape[1] :]
+    return subject.decode(said.tolist()).split("\n")[0]
+
+
+def test_dense_requests_are_what_the_model_says_of_the_whole_text(subject: Any) -> None:
+    found = run(Contexts(subject), SESSION, Letters(), multi_request(SESSION), METHODS["dense"], 1.0)
+    assert [one.prediction for one in found] == [whole(subject, CONTEXT + SESSION.primer + turn.query) for turn in SESSION.turns]
+    assert [one.score for one in found] == [
+        float(turn.labels[0] in one.prediction) for one, turn in zip(found, SESSION.turns, strict=True)
+    ]
+    assert {one.tokens for one in found} == {1 + len(CONTEXT)}
+    assert all(one.resident == one.full == one.read for one in found)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_dense_turns_are_what_the_model_says_of_the_whole_text(subject: Any, own: bool) -> None:
+    found = run(Contexts(subject), SESSION, Letters(), multi_turn(SESSION, own=own), METHODS["dense"], 1.0)
+    text = CONTEXT + SESSION.primer + SESSION.turns[0].query
+    for number, one in enumerate(found):
+        assert one.prediction == whole(subject, text)
+        if number + 1 < len(found):
+            said = one.prediction if own else SESSION.turns[number].answer
+            if own and (len(one.prediction) < 4 or "?" in one.prediction):
+                break  # it ended by itself (the end is kept too), or said what no text is
+            text += said + SESSION.close + SESSION.turns[number + 1].query
+
+
+@pytest.mark.parametrize("name", [name for name, method in SMALL.items() if not method.fixed])
+@pytest.mark.parametrize("mode", [multi_request, multi_turn])
+def test_a_budget_that_does_not_bind_is_dense(subject: Any, name: str, mode: Any) -> None:
+    contexts = Contexts(subject, 4)
+    dense = run(contexts, SESSION, Letters(), mode(SESSION), METHODS["dense"], 1.0)
+    assert [one.prediction for one in run(contexts, SESSION, Letters(), mode(SESSION), SMALL[name], 1.0)] == [
+        one.prediction for one in dense
+    ]
+
+
+def test_a_context_is_encoded_once_for_all_that_share_it(subject: Any) -> None:
+    contexts = Contexts(subject, 4)
+    names = [name for name, method in SMALL.items() if method.allow(10, 0.5) is None]
+    for name in names:
+        held = run(contexts, SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5)
+        alone = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5)
+        assert held == alone
+    assert contexts.encoded == 1 + len(CONTEXT)
+    assert contexts.asked == len(names) * contexts.encoded
+
+
+def test_what_is_dropped_is_not_resident(subject: Any) -> None:
+    found = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL["streaming"], 0.5)
+    assert all(one.resident <= 0.5 * one.full + 1 for one in found)
+
+
+def test_steps_begin_with_a_context(subject: Any) -> None:
+    with pytest.raises(ConfigError, match="first step"):
+        run(Contexts(subject), SESSION, Letters(), [Answer(0)], METHODS["dense"], 1.0)
