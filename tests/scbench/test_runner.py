@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="needs tenure[model]")
+pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure.errors import ConfigError
 from tenure.scbench.methods import METHODS
