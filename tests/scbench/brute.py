@@ -132,15 +132,14 @@ def snapkv(llama: Llama, number: int, window: int, kernel: int) -> list[list[flo
                     mass[token] += weights[token] / window / len(layer.group(head))
         half = kernel // 2
         scores.append([sum(mass[max(0, token - half) : token + half + 1]) / kernel for token in range(before)])
-    highest = max(max(one) for one in scores)
-    return [one + [highest] * window for one in scores]
+    return [one + [math.inf] * window for one in scores]
 
 
 def tova(llama: Llama, number: int) -> list[list[float]]:
     row = llama.layers[number].keys.shape[1] - 1
     found = [weights for head in range(llama.kv_heads) for weights in llama.weights_of(number, head, row)]
     mean = [sum(weights[token] for weights in found) / len(found) for token in range(row)]
-    return [[*mean, max(mean)]] * llama.kv_heads
+    return [[*mean, math.inf]] * llama.kv_heads
 
 
 def h2o(llama: Llama, number: int) -> list[list[float]]:
@@ -186,8 +185,7 @@ def expected(llama: Llama, number: int, ahead: int, sink: int) -> list[list[floa
                 np.array([key @ mean * llama.scale + key @ covariance @ key * llama.scale**2 / 2 for key in keys])
             ) / len(layer.group(head))
         scores.append([mass[at] * float(np.linalg.norm(layer.values[head][sink + at])) for at in range(len(mass))])
-    highest = max(max(one) for one in scores)
-    return [[highest] * sink + [float(score) for score in one] for one in scores]
+    return [[math.inf] * sink + [float(score) for score in one] for one in scores]
 
 
 def quest(llama: Llama, at: Layer, head: int, row: int, size: int, sealed: int) -> list[float]:

@@ -11,8 +11,8 @@ transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure import ConfigError
 from tenure.scbench.attend import run
-from tenure.scbench.methods import METHODS
-from tenure.scbench.reading import Reading, prefill
+from tenure.scbench.methods import ALL, METHODS
+from tenure.scbench.reading import Reading, prefill, settle
 
 from .making import CLOSE, SIZE, SMALL, TOKENS, ids
 
@@ -86,6 +86,21 @@ def test_blocks_that_turns_filled_can_be_left_unread(tiny: Any) -> None:
     later.feed(ids(3, 2))
     assert later.metadata == 16 * context.kv.token_bytes
     assert later.read <= 0.75 * context.kv.full
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(SMALL) if SMALL[name].stage != "generation"])
+def test_one_dense_context_serves_all_methods(tiny: Any, name: str) -> None:
+    """With more queries on record than a method needs, it decides as on a context of its own."""
+    method = SMALL[name]
+    shared = prefill(tiny, ids(1, TOKENS), block_size=SIZE, observe=ALL)
+    before = shared.kv.resident
+    found = Reading(tiny, settle(shared, method, 0.5), method, 0.5)
+    wanted = Reading(tiny, prefill(tiny, ids(1, TOKENS), method, 0.5, SIZE), method, 0.5)
+    for question in (ids(2, 5), ids(3, 1)):
+        assert torch.equal(found.feed(question), wanted.feed(question))
+    assert found.read == wanted.read
+    assert (found.joined().queries is None) == (wanted.joined().queries is None) == (method.observes == 0)
+    assert shared.kv.resident == before == shared.kv.full
 
 
 def test_questions_that_share_a_context_do_not_see_each_other(tiny: Any) -> None:

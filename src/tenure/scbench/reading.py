@@ -17,16 +17,28 @@ from tenure.scbench.kv import KV, Context
 from tenure.scbench.methods.base import Method
 from tenure.scbench.methods.dense import Dense
 
-__all__ = ["Reading", "prefill"]
+__all__ = ["Reading", "prefill", "settle"]
 
 _DENSE = Dense()
 
 
-def prefill(model: Any, ids: Sequence[int], method: Method = _DENSE, budget: float = 1.0, block_size: int = 16) -> Context:
-    """Runs the model over a context the method's way, and has the method compress the KV. Raises TokenError, ConfigError."""
+def prefill(
+    model: Any, ids: Sequence[int], method: Method = _DENSE, budget: float = 1.0, block_size: int = 16, observe: int | None = None
+) -> Context:
+    """Runs the model over a context the method's way, and has the method compress the KV.
+
+    observe: for how many of the last tokens queries are recorded, in place of what the method needs: so that several methods can
+    `settle` one dense context. Raises TokenError, ConfigError.
+    """
     positive("budget", budget, 1.0)
-    done = run(model, ids, allow=method.allow(len(ids), budget), observe=method.observes, block_size=block_size)
-    context = Context(done.kv, done.queries, done.logits)
+    wanted = method.observes if observe is None else observe
+    done = run(model, ids, allow=method.allow(len(ids), budget), observe=wanted, block_size=block_size)
+    return settle(Context(done.kv, done.queries, done.logits), method, budget)
+
+
+def settle(context: Context, method: Method, budget: float = 1.0) -> Context:
+    """The context after the method has compressed its KV; the one that is given stays as it is. Raises ConfigError."""
+    positive("budget", budget, 1.0)
     return replace(context, kv=method.compress(context, budget))
 
 
@@ -41,7 +53,7 @@ class Reading:
         positive("budget", budget, 1.0)
         self._model, self._context, self._observes = model, context, method.observes
         self._choice = method.choose(context, budget)
-        self._queries = context.queries
+        self._queries = context.queries if self._observes else None  # else they would lag behind what is fed
         self._bytes = self._tokens = 0
         self.metadata = 0 if self._choice is None else self._choice.metadata
         self.logits = context.logits

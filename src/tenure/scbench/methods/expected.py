@@ -15,7 +15,7 @@ __all__ = ["ExpectedAttention"]
 class ExpectedAttention(ByToken):
     """score(token) = softmax(k.mean scale + k.covariance.k scale^2 / 2), averaged over the group's heads, times |v|, with mean
     and covariance of the queries before RoPE, turned by RoPE's average over the next `ahead` positions. The first `sink` tokens
-    count for nothing in either and score as high as the highest."""
+    count for nothing in either and come before all others."""
 
     name = "expected"
     observes = ALL
@@ -33,8 +33,7 @@ class ExpectedAttention(ByToken):
         square = torch.einsum("hnd,hgde,hne->hgn", keys, covariance.unflatten(0, groups), keys) * queries.scale**2 / 2
         own = kv.positions[layer] < self.sink
         expected = (linear + square).masked_fill(own[:, None], -torch.inf).softmax(-1).nan_to_num(0.0).mean(1)
-        scores = (expected * kv.values[layer].float().norm(dim=-1)).masked_fill(own, 0)
-        return scores.masked_fill(own, float(scores.max()))
+        return (expected * kv.values[layer].float().norm(dim=-1)).masked_fill(own, torch.inf)
 
     def _statistics(self, queries: Queries, layer: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean [heads, head_size] and covariance [heads, head_size, head_size] of the queries to come."""

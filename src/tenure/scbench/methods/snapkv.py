@@ -13,7 +13,7 @@ __all__ = ["SnapKV"]
 
 class SnapKV(ByToken):
     """score(token) = mean attention from the last `window` tokens, averaged over `kernel` neighbours and the group's heads. The
-    window's own tokens score as high as the highest."""
+    window's own tokens come before all others."""
 
     name = "snapkv"
 
@@ -28,4 +28,4 @@ class SnapKV(ByToken):
         own = kv.positions[layer] >= kv.length - min(self.window, queries.vectors[layer].shape[1])
         mass = mass.masked_fill(own[:, None], 0)
         pooled = torch.nn.functional.avg_pool1d(mass, self.kernel, 1, self.kernel // 2).mean(1)
-        return pooled.masked_fill(own, float(pooled.max()))
+        return pooled.masked_fill(own, torch.inf)

@@ -13,7 +13,7 @@ __all__ = ["Tova"]
 
 class Tova(ByToken):
     """score(token) = attention from the last token, averaged over all heads of the layer, which so keep the same tokens. The last
-    token scores as high as the highest."""
+    token comes before all others."""
 
     name = "tova"
     observes = 1
@@ -24,4 +24,4 @@ class Tova(ByToken):
         mass = last(kv, context.observed(), layer, 1)[:, :, 0].mean((0, 1))
         scores = mass.expand(kv.keys[layer].shape[0], -1)
         own = kv.positions[layer] == kv.length - 1
-        return scores.masked_fill(own, float(scores.masked_fill(own, 0).max()))
+        return scores.masked_fill(own, torch.inf)
