@@ -189,7 +189,7 @@ def expected(llama: Llama, number: int, ahead: int, sink: int) -> list[list[floa
 
 
 def quest(llama: Llama, at: Layer, head: int, row: int, size: int, sealed: int) -> list[float]:
-    total = np.zeros(sealed)
+    found = []
     for mine in at.group(head):
         bounds = []
         for block in range(sealed):
@@ -201,9 +201,9 @@ def quest(llama: Llama, at: Layer, head: int, row: int, size: int, sealed: int) 
                 )
                 for channel in range(llama.size)
             ]
-            bounds.append(sum(products) * llama.scale)
-        total += softmax(np.array(bounds))
-    return [float(share) for share in total]
+            bounds.append(float(sum(products)))
+        found.append(bounds)
+    return [max(bounds) for bounds in zip(*found, strict=True)]
 
 
 def oracle(llama: Llama, at: Layer, head: int, row: int, size: int, sealed: int) -> list[float]:
@@ -225,8 +225,9 @@ def inf_llm(
             sums = [float(at.queries[mine, other] @ at.keys[head][token]) for mine in group for other in behind]
             scores.append(sum(sums) / len(sums) if sums else 0.0)
         chosen.append([block * size + place for place in top(scores, representatives)])
-    total = np.zeros(sealed)
+    found = []
     for mine in group:
-        means = [sum(float(at.queries[mine, row] @ at.keys[head][token]) for token in tokens) / len(tokens) for tokens in chosen]
-        total += softmax(np.array(means) * llama.scale)
-    return [float(share) for share in total]
+        found.append(
+            [sum(float(at.queries[mine, row] @ at.keys[head][token]) for token in tokens) / len(tokens) for tokens in chosen]
+        )
+    return [max(means) for means in zip(*found, strict=True)]

@@ -7,7 +7,7 @@ import torch
 from tenure.scbench.attend import Ask
 from tenure.scbench.kv import KV, Context
 from tenure.scbench.methods.base import ALL
-from tenure.scbench.methods.loading import Loading, grouped, shares
+from tenure.scbench.methods.loading import Loading, grouped
 
 __all__ = ["InfLLM"]
 
@@ -32,9 +32,9 @@ class InfLLM(Loading):
         return keys.gather(2, order[..., None].expand(-1, -1, -1, keys.shape[-1]))
 
     def score(self, ask: Ask, kv: KV, about: torch.Tensor) -> torch.Tensor:
-        """The representatives' mean score, as shares."""
+        """The representatives' mean score, the highest of the group's heads."""
         means = about.float().mean(2)[:, None]
-        return shares(grouped(ask) @ means.transpose(-1, -2) * ask.scale)
+        return (grouped(ask) @ means.transpose(-1, -2)).amax(1)
 
     def _followers(self, context: Context, layer: int) -> torch.Tensor:
         """For each slot the mean of q.k over the tokens right behind it [kv_heads, slots]; 0 where none was recorded."""

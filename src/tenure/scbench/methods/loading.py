@@ -12,7 +12,7 @@ from tenure.scbench.attend import Ask
 from tenure.scbench.kv import KV, Context
 from tenure.scbench.methods.base import Choice, Method, best
 
-__all__ = ["Loading", "grouped", "shares"]
+__all__ = ["Loading", "grouped"]
 
 
 class Loading(Method, ABC):
@@ -58,9 +58,3 @@ class _Highest:
 def grouped(ask: Ask) -> torch.Tensor:
     """The queries by the KV head that they read, in fp32: [kv_heads, groups, new, head_size]."""
     return ask.queries.float().unflatten(0, (ask.keys.shape[0], -1))
-
-
-def shares(scores: torch.Tensor) -> torch.Tensor:
-    """Scores [kv_heads, groups, new, blocks] as each query head's shares, which add up to 1, summed over the group: so heads of
-    different temper count alike."""
-    return scores.softmax(-1).sum(1)

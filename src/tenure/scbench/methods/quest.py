@@ -6,14 +6,14 @@ import torch
 
 from tenure.scbench.attend import Ask
 from tenure.scbench.kv import KV, Context
-from tenure.scbench.methods.loading import Loading, grouped, shares
+from tenure.scbench.methods.loading import Loading, grouped
 
 __all__ = ["Quest"]
 
 
 class Quest(Loading):
     """score(block) = sum over channels of max(q lowest, q highest), with the block's lowest and highest key by channel stored;
-    the group's heads by their shares. Every layer selects."""
+    the highest of the group's heads. Every layer selects."""
 
     name = "quest"
 
@@ -28,4 +28,4 @@ class Quest(Loading):
         lowest, highest = about.float().transpose(-1, -2)[:, :, None]
         queries = grouped(ask)
         bounds = queries.clamp(min=0) @ highest + queries.clamp(max=0) @ lowest
-        return shares(bounds * ask.scale)
+        return bounds.amax(1)
