@@ -219,7 +219,7 @@ def test_known_sessions():
 @pytest.mark.parametrize(
     ("name", "digest"),
     [
-        ("icl_many_shot", "9c0e75d5812e388d"),
+        ("icl_many_shot", "7b2227c968326c59"),
         ("kv_needle", "5cad3be2c7eedea8"),
         ("math_find", "2510624562002c65"),
         ("multi_hop", "4fbdc013058cc34b"),

@@ -13,7 +13,7 @@ from tenure.scbench.tasks.words import CATEGORIES
 
 __all__ = ["ManyShot"]
 
-LABELS = ("alpha", "bravo", "delta", "kilo", "sigma", "omega")
+LABELS = ("north", "south", "east", "west")
 
 
 class ManyShot(Task):
