@@ -52,8 +52,8 @@ def fresh(seed: int) -> Any:
 
     The residual holds a token's code in five places of 24 dimensions. In the first layer, head h attends to the token h + 1
     before, by RoPE phase alone, and puts that token's code into place h + 1. In the last, heads match places of the query with
-    places of the keys, in the dimensions that RoPE turns slowly. Training does the rest; from a plain start it finds nothing in
-    the same steps.
+    places of the keys, in the dimensions that RoPE turns slowly. Training does the rest; from a plain start a short one finds
+    nothing.
     """
     with torch.random.fork_rng(devices=[]):  # what the library draws is not used: leave the caller's generator alone
         model = _shaped()
