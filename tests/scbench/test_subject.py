@@ -114,6 +114,9 @@ def test_a_users_folder_says_how_its_texts_start_and_end(folder: Path, tmp_path:
 def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no model.*induction, smollm2"):
         subject(tmp_path)
+    for wrong in (None, "", 7, "smollm3"):
+        with pytest.raises(ConfigError, match="is no model"):
+            subject(wrong)  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text("[]")
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be loaded"):

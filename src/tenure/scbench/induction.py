@@ -22,16 +22,20 @@ __all__ = ["Induction", "fresh", "induction", "kept"]
 
 FORMAT = 1
 """Of the weights: another shape, lexicon or training, another number."""
-LAYERS, HEADS, WIDTH, HEAD, INNER = 2, 4, 128, 32, 128
+LAYERS, HEADS, WIDTH, HEAD, INNER = 2, 8, 128, 32, 16
 CONTEXT = 8192
-_THETA = 1e8  # half of a head's pairs of dimensions hardly turn within the context: content is matched there
-_CODE = 24  # dimensions of a token's code in the residual; its own, and one place for each head of the first layer
-_SLOW = 8  # the first pair of dimensions that turns slowly
+_BACK = 4  # tokens that the first layer looks back
+_THETA = 1e10  # most of a head's pairs of dimensions hardly turn within the context: content is matched there
+_CODE = (
+    24  # dimensions of a token's code in the residual; in places for its own and for those of each token that is looked back at
+)
+_SLOW = 6  # the first pair of dimensions that turns slowly
 _GAIN = 0.42  # of the first layer's queries and keys: a token at the right distance scores about 8 above its neighbours
 _NEXT = (((0, 1), (1, 2), (2, 3), (3, 4)), 0)
-_ALIGNED = (_NEXT, _NEXT, (((0, 4), (3, 0)), 3), (((2, 0), (3, 1)), 3))
-"""For each head of the last layer: which place of a query is matched with which of a key, and which place of the key is read. Two
-read what came next; one finds a string by both ends, one the name that was given a number, as the tasks ask for them."""
+_ENDS = (((0, 4), (3, 0)), 3)
+_ALIGNED = (_NEXT, _NEXT, _NEXT, _NEXT, _ENDS, _ENDS, (((0, 3), (1, 4), (4, 0)), 2), (((2, 0), (3, 1)), 3))
+"""For each head of the last layer: which place of a query is matched with which of a key, and which of the key's is read. Four
+read what came next, three find a string by both its ends, one the name that was given a number: what the tasks ask for."""
 _ABOUT, _WEIGHTS = "tenure.json", "model.safetensors"
 
 
@@ -44,11 +48,11 @@ class Induction(NamedTuple):
 
 
 def fresh(seed: int) -> Any:
-    """A LlamaForCausalLM (459k parameters) that is about to learn induction.
+    """A LlamaForCausalLM of under half a million parameters that is about to learn induction.
 
     The residual holds a token's code in five places of 24 dimensions. In the first layer, head h attends to the token h + 1
     before, by RoPE phase alone, and puts that token's code into place h + 1. In the last, heads match places of the query with
-    places of the keys, in the dimensions that RoPE turns slowly. Training does the rest: from a plain start the same steps find
+    places of the keys, in the dimensions that RoPE turns slowly. Training does the rest; from a plain start a short one finds
     nothing.
     """
     with torch.random.fork_rng(devices=[]):  # what the library draws is not used: leave the caller's generator alone
@@ -74,6 +78,7 @@ def _shaped() -> Any:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS,
+        head_dim=HEAD,
         max_position_embeddings=CONTEXT,
         rope_parameters={"rope_type": "default", "rope_theta": _THETA},
         bos_token_id=None,
@@ -93,7 +98,7 @@ def _codes(model: Any, random: torch.Generator) -> None:
     codes *= math.sqrt(_CODE) / codes.norm(dim=1, keepdim=True)
     model.model.embed_tokens.weight[:, _place(0)] = codes
     model.model.embed_tokens.weight[:, -1] = math.sqrt(_CODE)
-    model.lm_head.weight[:, _place(HEADS)] = codes * 0.3
+    model.lm_head.weight[:, _place(_BACK)] = codes * 0.3
 
 
 def _look_back(attention: Any) -> None:
@@ -101,7 +106,7 @@ def _look_back(attention: Any) -> None:
     pairs = HEAD // 2
     turn = _THETA ** -(torch.arange(pairs) / pairs)
     sharp = torch.tensor([8.0, 8.0, 4.0, 2.0] + [1.0] * (pairs - 4)).sqrt()
-    for head in range(HEADS):
+    for head in range(_BACK):
         rows = slice(head * HEAD, (head + 1) * HEAD)
         ahead = (head + 1) * turn
         attention.q_proj.weight[rows, -1] = torch.cat([sharp * ahead.cos(), -sharp * ahead.sin()]) * _GAIN
@@ -121,7 +126,7 @@ def _match(attention: Any, random: torch.Generator) -> None:
             attention.k_proj.weight[head * HEAD + slow, _place(of_key)] = view
         rows = slice(head * HEAD, head * HEAD + _CODE)
         attention.v_proj.weight[rows, _place(read)] = torch.eye(_CODE)
-        attention.o_proj.weight[_place(HEADS), rows] = torch.eye(_CODE)
+        attention.o_proj.weight[_place(_BACK), rows] = torch.eye(_CODE)
 
 
 def kept(seed: int, make: Callable[[], Any]) -> Path:

@@ -7,6 +7,7 @@ import re
 import string
 
 from tenure.identity import content_digest
+from tenure.scbench.tasks.icl_many_shot import LABELS
 from tenure.scbench.tasks.words import WORDS
 
 __all__ = ["VOCABULARY", "Lexicon"]
@@ -16,8 +17,7 @@ _NUMBERS = tuple(f"{before}{number:02d}" for before in ("", " ", "-") for number
 _JOINED = ("The code of the ", " near the ", " = VAR ", " the ", "The ", "VAR ", "-*-", " is", " =")
 """What the tasks' lines are made of besides words and numbers; no query or answer ends within one, and longer ones come first."""
 _VERBS = ("saw", "fed", "heard", "lost", "found")
-_LABELS = ("alpha", "bravo", "delta", "kilo", "sigma", "omega")
-_PIECES = tuple(dict.fromkeys((*_CHARACTERS, *_NUMBERS, *_JOINED, *_VERBS, *_LABELS, *WORDS)))
+_PIECES = tuple(dict.fromkeys((*_CHARACTERS, *_NUMBERS, *_JOINED, *_VERBS, *LABELS, *WORDS)))
 _ID = {piece: number for number, piece in enumerate(_PIECES)}
 _SPLIT = re.compile(rf"{'|'.join(map(re.escape, _JOINED))}|[A-Za-z]+|[ -]?[0-9][0-9]|[\s\S]")
 VOCABULARY = len(_PIECES)

@@ -108,16 +108,21 @@ def subject(name: str | Path, dtype: str = "fp32", device: str | torch.device = 
     if name == "smollm2":
         model, tokenizer, weights = smollm2(dtype, device)
         return Subject("smollm2", weights, model, _Hf(tokenizer), _start(tokenizer), _stop(model, tokenizer))
+    if not isinstance(name, str | Path) or not name:
+        raise _no_model(name)
     return _from_folder(Path(name), kind, device)
+
+
+def _no_model(name: object) -> ConfigError:
+    needed = "a folder with config.json, *.safetensors and a tokenizer"
+    return ConfigError(f"{str(name)!r} is no model: {', '.join(_NAMED)}, or {needed} is needed")
 
 
 def _from_folder(folder: Path, dtype: torch.dtype, device: str | torch.device) -> Subject:
     """A model of the user's."""
     about, weights = folder / "config.json", sorted(folder.glob("*.safetensors"))
     if not about.is_file() or not weights:
-        raise ConfigError(
-            f"{folder} is no model: {', '.join(_NAMED)}, or a folder with config.json, *.safetensors and a tokenizer is needed"
-        )
+        raise _no_model(folder)
     from transformers import AutoTokenizer, LlamaForCausalLM
 
     try:

@@ -4,14 +4,14 @@ and read. A context that several methods share is encoded once. Called by whoeve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tenure.errors import ConfigError
 from tenure.scbench.kv import Context
 from tenure.scbench.methods.base import ALL, Method
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
-from tenure.scbench.reading import Reading, prefill
+from tenure.scbench.reading import Reading, prefill, settle
 from tenure.scbench.session import Session
 from tenure.scbench.tasks.base import Task
 
@@ -55,15 +55,8 @@ class Contexts:
         key = tuple(ids)
         if self._held is None or self._held[0] != key:
             self.encoded += len(ids)
-            self._held = key, prefill(self.subject.model, ids, _Watching(), 1.0, self.block_size)
-        context = self._held[1]
-        return replace(context, kv=method.compress(context, budget))
-
-
-class _Watching(Method):
-    """Dense, with all queries recorded for whichever method looks at them."""
-
-    name, stage, observes = "watching", "none", ALL
+            self._held = key, prefill(self.subject.model, ids, block_size=self.block_size, observe=ALL)
+        return settle(self._held[1], method, budget)
 
 
 def run(contexts: Contexts, session: Session, task: Task, steps: Sequence[Step], method: Method, budget: float) -> list[Outcome]:

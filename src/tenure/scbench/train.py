@@ -25,12 +25,12 @@ class Plan:
     """How long to train, and on what. In the first `climb` steps the most units of a context grow from `least` to `most`, by the
     same factor each step; after that sizes are mixed and the rate falls. A model that only climbs forgets what is short."""
 
-    steps: int = 900
-    climb: int = 300
+    steps: int = 700
+    climb: int = 160
     least: int = 8
     most: int = 400
     tokens: int = 4096
-    rate: float = 1e-3
+    rate: float = 2e-3
     tasks: tuple[tuple[str, float], ...] = (
         ("retr_kv", 2.0),
         ("prefix_suffix", 2.0),
