@@ -224,16 +224,22 @@ def test_what_is_read_and_the_answer_are_those_of_plain_loops(tiny: Any, name: s
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_prefill_of_a_shape_is_that_of_plain_loops(tiny: Any, name: str) -> None:
-    tokens, budget, plain = ids(1, TOKENS), 0.6, brute.Llama(tiny)
-    room = 34
-    sink, window = 1, 33
+def test_prefills_of_a_shape_are_those_of_plain_loops(tiny: Any, name: str) -> None:
+    """Of the context by tokens; of a question of seven by blocks that are in the shape at least in part, then a token alone."""
+    tokens, question, budget, plain = ids(1, TOKENS), ids(2, 8), 0.6, brute.Llama(tiny)
+    sink, window, tail = 1, 33, {"a_shape": 0, "tri_shape": 5}[name]
+    assert int(budget * TOKENS) == sink + window
 
     def visible(layer: int, head: int, row: int, at: brute.Layer) -> Any:
-        whole = name == "tri_shape" and row >= TOKENS - 5
-        return np.array([whole or token < sink or row - token < window for token in range(row + 1)])
+        ends = TOKENS if row < TOKENS else TOKENS + 7
+        if row >= ends - tail:  # the eighth token is alone
+            return brute.everything(layer, head, row, at)
+        near = [token < sink or row - token < window for token in range(row + 1)]
+        if row >= TOKENS:
+            sealed = range(SEALED * SIZE)
+            near = [any(near[token // SIZE * SIZE :][:SIZE]) if token in sealed else True for token in range(row + 1)]
+        return np.array(near)
 
-    assert int(budget * TOKENS) == room
     context = prefill(tiny, tokens, SMALL[name], budget, SIZE)
     assert context.logits is not None
     assert abs(context.logits.double().numpy() - plain.run(tokens, visible)).max() < CLOSE
@@ -241,6 +247,10 @@ def test_a_prefill_of_a_shape_is_that_of_plain_loops(tiny: Any, name: str) -> No
         assert abs(context.kv.keys[layer].double().numpy() - wanted.keys).max() < CLOSE
     assert context.kv.exact == 0
     assert SMALL[name].attention(budget) == f"{name}(0.6)"
+    reading = Reading(tiny, context, SMALL[name], budget)
+    assert abs(reading.feed(question[:7]).double().numpy() - plain.run(tokens + question[:7], visible)).max() < CLOSE
+    assert 0.5 * context.kv.full < reading.read < context.kv.full
+    assert abs(reading.feed(question[7:]).double().numpy() - plain.run(tokens + question, visible)).max() < CLOSE
 
 
 def test_methods_differ_in_what_they_keep(tiny: Any) -> None:
