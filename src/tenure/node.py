@@ -81,7 +81,8 @@ class Node(BlockManager):
         self._wall = wall
         self._lanes = {name: self._lane(level) for name, level in self.levels.items()}
         self._mover = Mover(self, device, self._lanes)
-        self.shared = self._in_common(poll, trust, name)
+        self._poll = positive("poll", poll)
+        self.shared = self._in_common(self._poll, trust, name)
         take_over(self)
         try:
             for number, lane in enumerate(self._lanes.values(), 1):
@@ -243,9 +244,8 @@ class Node(BlockManager):
 
     def _in_common(self, poll: float, trust: float, name: str | None) -> Shared | None:
         """What it shares with other nodes; None without a pool."""
-        self._poll = positive("poll", poll)
         pools = [
-            Shared(self, lane, lane.tier, self._clock, trust, self._poll, name)
+            Shared(self, lane, lane.tier, self._clock, trust, poll, name)
             for lane in self._lanes.values()
             if isinstance(lane.tier, PoolTier)
         ]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tenure import ConfigError
-from tenure.lab.cluster import first_asked, simulate
+from tenure.lab.cluster import simulate
 from tenure.lab.fleet import Costs, Found, Incident, Load
 from tenure.lab.queues import Shards
+from tenure.probing import first_asked
 
 MANY = 60_000
 COSTS = Costs(trip=10e-6, get=1e-6, families=2e-6, bump=10e-6, claim=2e-6, commit=5e-6, rtt=200e-6)

@@ -4,11 +4,10 @@ those of `cluster.rollouts`; this asks for them and shows how far they are."""
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,12 +43,10 @@ def pool_at(url: str, prefix: str) -> PoolTier:
         raise ConfigError("an embedded pool is of one process: give the address of the pool that the nodes share")
     try:
         from tenure.tiers.layout import BlockLayout
-
-        valkey: Any = importlib.import_module("tenure.tiers.valkey")
+        from tenure.tiers.valkey import ValkeyTier
     except ImportError:
         raise ConfigError("a pool needs more packages: pip install 'tenure[cli,valkey]'") from None
-    pool: PoolTier = valkey.ValkeyTier(BlockLayout.of("bf16", 1, 1, 1, 1), url, frames=1, prefix=prefix)
-    return pool
+    return ValkeyTier(BlockLayout.of("bf16", 1, 1, 1, 1), url, frames=1, prefix=prefix)
 
 
 @app.command()

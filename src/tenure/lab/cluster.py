@@ -15,10 +15,10 @@ from tenure.checks import integer, positive, seconds
 from tenure.errors import ConfigError
 from tenure.lab.fleet import Costs, Found, Incident, Load
 from tenure.lab.queues import Floats, Process, Shards, Time
+from tenure.probing import first_asked
 
-__all__ = ["first_asked", "simulate"]
+__all__ = ["simulate"]
 
-_AT_ONCE = 16
 _FAMILIES = 0
 """The shard that has all epoch families."""
 _STEP = 0.5
@@ -26,12 +26,6 @@ _CLAIMED, _COMMITTED = 1, 2
 
 Places = npt.NDArray[np.intp]
 """The shard of each head."""
-
-
-def first_asked(count: int) -> list[int]:
-    """Which of a chain's `count` heads a look-up asks for first, ascending: some at its start, then ever fewer."""
-    first = {*range(min(count, _AT_ONCE)), *(1 << n for n in range(count.bit_length())), count - 1}
-    return sorted(number for number in first if 0 <= number < count)
 
 
 def simulate(

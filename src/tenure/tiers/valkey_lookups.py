@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tenure.checks import seconds
 from tenure.errors import ConfigError
+from tenure.probing import first_asked
 from tenure.tiers import valkey_scripts as scripts
 from tenure.tiers.heads import Claim, Head, Look, parse
 from tenure.tiers.protocol import Command, Refused, Reply
@@ -15,8 +16,6 @@ from tenure.tiers.valkey_entries import ValkeyEntries, script, trouble
 
 __all__ = ["ValkeyLookups"]
 
-_AT_ONCE = 16
-"""Blocks of a chain that a lookup asks for first, beside every one whose number is a power of two."""
 _PAUSE = (0.005, 0.1)
 """Seconds between two questions for a block that is being written: at first, and at most."""
 
@@ -48,8 +47,7 @@ class ValkeyLookups(ValkeyEntries):
         found: dict[int, Head | Claim | None] = {}
         values: list[int | None] = []
         trips = 0
-        first = {*range(min(count, _AT_ONCE)), *(1 << n for n in range(count.bit_length())), count - 1}
-        ask = sorted(number for number in first if 0 <= number < count)
+        ask = first_asked(count)
         while ask or (families and not trips):
             commands = [Command(keys[number], (b"GET", keys[number])) for number in ask]
             extra = [self._asking(families)] if families and not trips else []
