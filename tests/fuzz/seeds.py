@@ -29,7 +29,7 @@ def seeds() -> dict[str, list[bytes]]:
         "index": [entry, entry * 3, bytes(len(entry)) + entry],
         "table": [row],
         "description": [description, description[:-16]],
-        "head": [Head(b"boot-1", 300, 4096, 1024, 12.5).encode(), Claim(b"boot-2", b"node:7").encode()],
+        "head": [Head(b"boot-1", 300, 4096, 1024, 2.03).encode(), Claim(b"boot-2", b"node:7").encode()],
         "handover": [Handover(Identity("m"), np.arange(5, dtype=np.int32), 4, {0: b"image"}).encode()],
         "reply": [b"*2\r\n$3\r\nabc\r\n:5\r\n+OK\r\n-ERR no\r\n$-1\r\n", b"$8\r\n12345678\r\n$8\r\n12345678\r\n"],
         "codec": [bytes(make().encode(memoryview(block), LAYOUT)) for make in CODECS.values()],

@@ -48,7 +48,7 @@ class Head(NamedTuple):
 
     def encode(self) -> bytes:
         """As it stands in the pool; the expiry in whole milliseconds, 0 for never."""
-        expires = 0 if math.isinf(self.expires) else max(1, int(self.expires * 1000))
+        expires = 0 if math.isinf(self.expires) else max(1, round(self.expires * 1000))
         return b"block %b %d %d %d %d" % (self.token, self.envelope, self.payload, self.chunk, expires)
 
 
