@@ -17,7 +17,8 @@ def test_an_expiry_in_milliseconds_reads_back_as_it_is(token: bytes, millisecond
     written = b"block %b 31 90 405 %d" % (token, milliseconds)
     head = parse(written)
     assert isinstance(head, Head)
-    assert head.encode() == written and parse(head.encode()) == head
+    assert head.encode() == written
+    assert parse(head.encode()) == head
 
 
 def test_a_head_reads_back_as_itself() -> None:

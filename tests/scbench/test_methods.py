@@ -55,7 +55,7 @@ def test_a_budget_that_does_not_bind_is_exactly_dense(tiny: Any, name: str) -> N
     assert context.kv.exact == TOKENS
     for part, other in zip((*context.kv.keys, *context.kv.values), (*wanted.kv.keys, *wanted.kv.values), strict=True):
         assert torch.equal(part, other)
-    assert SMALL[name].attention(1.0) == "full"
+    assert SMALL[name].attention(TOKENS, 1.0) == "full"
 
 
 @pytest.mark.parametrize("name", [*DROPPING, *LOADING, *SHAPES])
@@ -246,7 +246,9 @@ def test_prefills_of_a_shape_are_those_of_plain_loops(tiny: Any, name: str) -> N
     for layer, wanted in enumerate(plain.layers):
         assert abs(context.kv.keys[layer].double().numpy() - wanted.keys).max() < CLOSE
     assert context.kv.exact == 0
-    assert SMALL[name].attention(budget) == f"{name}(0.6)"
+    label = SMALL[name].attention(TOKENS, budget)
+    assert label.startswith(f"{name}({sink},{window}")
+    assert label != SMALL[name].attention(TOKENS - SIZE, budget)
     reading = Reading(tiny, context, SMALL[name], budget)
     assert abs(reading.feed(question[:7]).double().numpy() - plain.run(tokens + question[:7], visible)).max() < CLOSE
     assert 0.5 * context.kv.full < reading.read < context.kv.full

@@ -39,9 +39,12 @@ class AShape(Method):
         sink, window = _sizes(context.kv.length, budget)
         return None if window >= context.kv.length else _Shape(context.kv, sink, window, self.tail)
 
-    def attention(self, budget: float) -> str:
-        """Its own, unless the budget does not bind."""
-        return "full" if budget == 1 else f"{self.name}({budget:g})"
+    def attention(self, tokens: int, budget: float) -> str:
+        """Its own, with all that the shape depends on, unless the budget does not bind."""
+        sink, window = _sizes(tokens, budget)
+        if window >= tokens:
+            return "full"
+        return f"{self.name}({sink},{window}" + (f",{tokens - self.tail})" if self.tail else ")")
 
 
 @dataclass(frozen=True, eq=False)

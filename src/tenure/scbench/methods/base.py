@@ -53,8 +53,9 @@ class Method:
         """How tokens that are fed choose what they read; None: they read all."""
         return None
 
-    def attention(self, budget: float) -> str:
-        """`Identity.attention` of the KV that a prefill makes: what another attention computed is another namespace's."""
+    def attention(self, tokens: int, budget: float) -> str:
+        """`Identity.attention` of the KV that a prefill of `tokens` tokens makes: what another attention computed is another
+        namespace's."""
         return "full"
 
 
