@@ -17,23 +17,24 @@ SESSION = Session(
 
 def carried_out(session: Session, steps: tuple[Step, ...], answers: list[str]) -> tuple[list[str], list[str]]:
     """(what the KV holds before each answer, what it held when it was settled), with text for KV."""
-    held, settled, seen = "", [], []
+    held, marked, settled, seen = "", "", [], []
     for step in steps:
         match step:
-            case Encode(texts, settle):
+            case Encode(texts, settle, mark):
                 held += "".join(texts)
                 settled += [held] if settle else []
+                marked = held if settle or mark else marked
             case Answer(turn, keep):
                 seen.append(held)
                 held += answers[turn] if keep else ""
             case Rewind():
-                held = settled[-1]
+                held = marked
     return seen, settled
 
 
 def test_a_conversation_puts_the_true_answers_in():
     assert multi_turn(SESSION) == (
-        Encode(("a: 1\nb: 2\n", "Ask:\na:"), settle=True),
+        Encode(("a: 1\nb: 2\n", "Ask:\n", "a:"), settle=True),
         Answer(0),
         Encode((" 1\n", "b:")),
         Answer(1),
@@ -50,7 +51,7 @@ def test_a_conversation_that_keeps_the_models_own():
 
 def test_a_first_query_out_of_sight():
     steps = multi_turn(SESSION, visible=False)
-    assert steps[:2] == (Encode((SESSION.context,), settle=True), Encode(("Ask:\na:",)))
+    assert steps[:2] == (Encode((SESSION.context,), settle=True), Encode(("Ask:\n", "a:")))
     assert carried_out(SESSION, steps, ["?"] * 3)[0] == carried_out(SESSION, multi_turn(SESSION), ["?"] * 3)[0]
 
 

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
 from tenure import ConfigError
 from tenure.scbench.attend import run
 from tenure.scbench.methods import ALL, METHODS
-from tenure.scbench.reading import Reading, prefill, settle
+from tenure.scbench.reading import Reading, feed, greedy, prefill, settle
 
 from .making import CLOSE, SIZE, SMALL, TOKENS, ids
 
@@ -120,3 +120,36 @@ def test_answers_need_logits_and_a_length(tiny: Any) -> None:
     bare = type(context)(context.kv)
     with pytest.raises(ConfigError, match="feed tokens first"):
         Reading(tiny, bare).greedy(1)
+
+
+def test_several_readings_at_once_are_each_as_if_alone(tiny: Any) -> None:
+    """Different methods, different lengths, and an answer that ends before the others."""
+    dense = prefill(tiny, ids(1, TOKENS), block_size=SIZE, observe=ALL)
+    names = [name for name, method in SMALL.items() if method.attention(TOKENS, 0.5) == "full"]
+
+    def readings() -> list[Reading]:
+        return [Reading(tiny, settle(dense, SMALL[name], 0.5), SMALL[name], 0.5) for name in names]
+
+    texts = [ids(10 + number, 3 + number % 4) for number in range(len(names))]
+    together, alone = readings(), readings()
+    feed(together, texts)
+    for one, other, text in zip(together, alone, texts, strict=True):
+        assert (one.logits - other.feed(text)).abs().max() < CLOSE
+        assert one.read == other.read
+    stop = alone[0].greedy(3)[-1]
+    said = greedy(together, 6, lambda ids: ids[-1] == stop)
+    assert said == [other.greedy(6, lambda ids: ids[-1] == stop) for other in alone]
+    assert len({len(ids) for ids in said}) > 1
+    feed(together, [[5]] * len(names))
+    for one, other in zip(together, alone, strict=True):
+        assert (one.logits - other.feed([5])).abs().max() < CLOSE
+
+
+def test_readings_go_apart(tiny: Any) -> None:
+    first = Reading(tiny, prefill(tiny, ids(1, TOKENS), block_size=SIZE))
+    first.feed(ids(2, 3))
+    second = first.again()
+    wanted = first.feed([7])
+    second.feed([9, 9])
+    assert torch.equal(first.again().feed([8]), first.feed([8]))
+    assert torch.equal(wanted, run(tiny, [7], first._context.kv, run(tiny, ids(2, 3), first._context.kv).kv).logits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,9 +11,11 @@ torch = pytest.importorskip("torch", reason="needs tenure[model]")
 pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure.errors import ConfigError
+from tenure.scbench.contexts import Contexts
 from tenure.scbench.methods import METHODS
+from tenure.scbench.model import Subject
 from tenure.scbench.modes import Answer, multi_request, multi_turn
-from tenure.scbench.runner import Contexts, run
+from tenure.scbench.runner import run
 from tenure.scbench.session import Session, Turn
 from tenure.scbench.tasks.base import Task
 
@@ -38,13 +39,8 @@ class Letters(Task):
         return SESSION
 
 
-@dataclass
-class Tiny:
-    """A subject whose tokens are characters."""
-
-    model: Any
-    start: tuple[int, ...] = (63,)
-    stop: frozenset[int] = frozenset()
+class Characters:
+    """A tokenizer whose tokens are characters."""
 
     def encode(self, text: str) -> list[int]:
         return [1 + LETTERS.index(one) for one in text]
@@ -55,7 +51,7 @@ class Tiny:
 
 @pytest.fixture
 def subject(tiny: Any) -> Any:
-    return Tiny(tiny)
+    return Subject("tiny", "of-no-file", tiny, Characters(), start=(63,))
 
 
 def whole(subject: Any, text: str) -> str:
@@ -66,7 +62,7 @@ def whole(subject: Any, text: str) -> str:
 
 
 def test_dense_requests_are_what_the_model_says_of_the_whole_text(subject: Any) -> None:
-    found = run(Contexts(subject), SESSION, Letters(), multi_request(SESSION), METHODS["dense"], 1.0)
+    found = run(Contexts(subject), SESSION, Letters(), multi_request(SESSION), METHODS["dense"], 1.0).outcomes
     assert [one.prediction for one in found] == [whole(subject, CONTEXT + SESSION.primer + turn.query) for turn in SESSION.turns]
     assert [one.score for one in found] == [
         float(turn.labels[0] in one.prediction) for one, turn in zip(found, SESSION.turns, strict=True)
@@ -77,7 +73,7 @@ def test_dense_requests_are_what_the_model_says_of_the_whole_text(subject: Any) 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_dense_turns_are_what_the_model_says_of_the_whole_text(subject: Any, own: bool) -> None:
-    found = run(Contexts(subject), SESSION, Letters(), multi_turn(SESSION, own=own), METHODS["dense"], 1.0)
+    found = run(Contexts(subject), SESSION, Letters(), multi_turn(SESSION, own=own), METHODS["dense"], 1.0).outcomes
     text = CONTEXT + SESSION.primer + SESSION.turns[0].query
     for number, one in enumerate(found):
         assert one.prediction == whole(subject, text)
@@ -92,8 +88,8 @@ def test_dense_turns_are_what_the_model_says_of_the_whole_text(subject: Any, own
 @pytest.mark.parametrize("mode", [multi_request, multi_turn])
 def test_a_budget_that_does_not_bind_is_dense(subject: Any, name: str, mode: Any) -> None:
     contexts = Contexts(subject, 4)
-    dense = run(contexts, SESSION, Letters(), mode(SESSION), METHODS["dense"], 1.0)
-    assert [one.prediction for one in run(contexts, SESSION, Letters(), mode(SESSION), SMALL[name], 1.0)] == [
+    dense = run(contexts, SESSION, Letters(), mode(SESSION), METHODS["dense"], 1.0).outcomes
+    assert [one.prediction for one in run(contexts, SESSION, Letters(), mode(SESSION), SMALL[name], 1.0).outcomes] == [
         one.prediction for one in dense
     ]
 
@@ -102,15 +98,15 @@ def test_a_context_is_encoded_once_for_all_that_share_it(subject: Any) -> None:
     contexts = Contexts(subject, 4)
     names = [name for name, method in SMALL.items() if method.allow(10, 0.5) is None]
     for name in names:
-        held = run(contexts, SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5)
-        alone = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5)
+        held = run(contexts, SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5).outcomes
+        alone = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5).outcomes
         assert held == alone
     assert contexts.encoded == 1 + len(CONTEXT)
     assert contexts.asked == len(names) * contexts.encoded
 
 
 def test_what_is_dropped_is_not_resident(subject: Any) -> None:
-    found = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL["streaming"], 0.5)
+    found = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL["streaming"], 0.5).outcomes
     assert all(one.resident <= 0.5 * one.full + 1 for one in found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -13,13 +14,15 @@ from transformers import AttentionInterface
 from tenure.checks import integer
 from tenure.engines.support import layout_of, refuse_unsupported
 from tenure.errors import ConfigError, TokenError
-from tenure.scbench.kv import KV, Queries, by_slot
+from tenure.scbench.kv import KV, Queries, Rotation, by_slot
 
-__all__ = ["Allow", "Ask", "Choose", "Pass", "attention", "run"]
+__all__ = ["Allow", "Ask", "Choose", "Job", "Pass", "attention", "run", "run_all"]
 
 _NAME = "tenure_scbench"
 _OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Arguments by which a model asks for attention that is not computed here."""
+_FEW = 8
+"""Tokens for which attention is plain products in fp32: on a CPU, the library's own takes several times as long for them."""
 
 
 class Ask(NamedTuple):
@@ -46,6 +49,33 @@ class Pass(NamedTuple):
     queries: Queries | None
 
 
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a pass runs: `ids` at the positions that follow `newer` (which follows `context`), with attention over both and
+    causally over themselves.
+
+    choose: reads only some of the context's sealed blocks; open blocks and `newer` are always read. allow: narrows the attention
+    among `ids`. observe: for how many of the last tokens queries are recorded.
+    """
+
+    ids: Sequence[int]
+    context: KV | None = None
+    newer: KV | None = None
+    choose: Choose | None = None
+    allow: Allow | None = None
+    observe: int = 0
+
+    @property
+    def past(self) -> KV | None:
+        """What stands right before the tokens."""
+        return self.newer if self.newer is not None else self.context
+
+    @property
+    def start(self) -> int:
+        """The first token's position."""
+        return 0 if self.past is None else self.past.length
+
+
 def run(
     model: Any,
     ids: Sequence[int],
@@ -57,36 +87,35 @@ def run(
     observe: int = 0,
     block_size: int = 16,
 ) -> Pass:
-    """Runs `ids` at the positions that follow `newer` (which follows `context`), with attention over both and causally over
-    themselves.
+    """Runs one job. Raises TokenError for no tokens or ids that the model does not know, ConfigError for a model whose attention
+    is not plain."""
+    return run_all(model, [Job(ids, context, newer, choose, allow, observe)], block_size)[0]
 
-    choose: reads only some of the context's sealed blocks; open blocks and `newer` are always read. allow: narrows the attention
-    among `ids`. observe: for how many of the last tokens queries are recorded. Raises TokenError for no tokens or ids that the
-    model does not know, ConfigError for a model whose attention is not plain.
-    """
+
+def run_all(model: Any, jobs: Sequence[Job], block_size: int = 16) -> list[Pass]:
+    """Runs several jobs as one batch, each as if it were alone, up to rounding. Raises what `run` raises."""
     refuse_unsupported(model)
     layout, config = layout_of(model), model.config.get_text_config(decoder=True)
-    if not len(ids):
-        raise TokenError("there are no tokens to run: at least one is needed")
-    for token in ids:
-        integer("a token", token, 0, config.vocab_size - 1, TokenError)
-    if context is not None and context.layers != layout.layers:
-        raise ConfigError(f"the KV has {context.layers} layers: the model has {layout.layers}")
-    past = newer if newer is not None else context
-    start = 0 if past is None else past.length
-    work = _Work(layout.layers, context, newer, choose, allow, observe)
-    tokens = torch.tensor([list(ids)], device=model.device)
-    positions = torch.arange(start, start + len(ids), device=model.device)[None]
+    for job in jobs:
+        if not len(job.ids):
+            raise TokenError("there are no tokens to run: at least one is needed")
+        for token in job.ids:
+            integer("a token", token, 0, config.vocab_size - 1, TokenError)
+        if job.context is not None and job.context.layers != layout.layers:
+            raise ConfigError(f"the KV has {job.context.layers} layers: the model has {layout.layers}")
+    width = max(len(job.ids) for job in jobs)
+    tokens = torch.zeros((len(jobs), width), dtype=torch.long)
+    positions = torch.zeros_like(tokens)
+    for row, job in enumerate(jobs):  # rows end together: the last column is everyone's last token
+        tokens[row, width - len(job.ids) :] = torch.tensor(list(job.ids))
+        positions[row, width - len(job.ids) :] = torch.arange(job.start, job.start + len(job.ids))
+    work = [_Work(layout.layers, job) for job in jobs]
+    asked = {"input_ids": tokens.to(model.device), "position_ids": positions.to(model.device)}
     with torch.no_grad(), _in_place(config):
-        out = model(input_ids=tokens, position_ids=positions, use_cache=False, logits_to_keep=1, tenure_work=work)
-    if None in work.keys:
+        out = model(**asked, use_cache=False, logits_to_keep=1, tenure_work=work)
+    if any(None in one.keys for one in work):
         raise ConfigError(f"{type(model).__name__} does not use transformers' attention interface: nothing can be read for it")
-    exact = choose is None and allow is None and (past is None or past.exact == past.length)
-    kv = KV.of(work.keys, work.values, block_size, start, exact)
-    queries = None
-    if observe:
-        queries = Queries(tuple(work.queries), start + len(ids) - work.queries[0].shape[1], work.scale, _rotation(model))
-    return Pass(out.logits[0, -1], kv, queries)
+    return [one.done(logits, model, block_size) for one, logits in zip(work, out.logits[:, -1], strict=True)]
 
 
 def attention(
@@ -95,6 +124,13 @@ def attention(
     """Attention of queries [heads, n, head_size] over keys and values [kv_heads, slots, head_size], each KV head for as many
     query heads. mask: bool [1 or kv_heads, n, slots], True where read. Gives [heads, n, head_size]."""
     heads, groups = keys.shape[0], queries.shape[0] // keys.shape[0]
+    if queries.shape[1] <= _FEW and not causal:
+        asked = queries.reshape(heads, -1, queries.shape[2]).float()
+        scores = (asked @ keys.float().transpose(1, 2) * scale).view(heads, groups, queries.shape[1], -1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -torch.inf)
+        weights = scores.softmax(-1).flatten(1, 2)
+        return (weights @ values.float()).view(queries.shape).to(queries.dtype)
     found = torch.nn.functional.scaled_dot_product_attention(
         queries.view(heads, groups, *queries.shape[1:]),
         keys[:, None].expand(-1, groups, -1, -1),
@@ -106,23 +142,44 @@ def attention(
     return found.reshape(queries.shape)
 
 
-class _Work:
-    """The state of one pass: it answers each layer's attention and keeps the layer's keys, values and queries."""
+def rotation_of(model: Any) -> Rotation:
+    """The model's RoPE."""
+    body = model.get_decoder()
 
-    def __init__(
-        self, layers: int, context: KV | None, newer: KV | None, choose: Choose | None, allow: Allow | None, observe: int
-    ) -> None:
+    def rotation(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosine, sine = body.rotary_emb(torch.zeros(1, dtype=torch.float32, device=positions.device), positions[None])
+        return cosine[0], sine[0]
+
+    return rotation
+
+
+class _Work:
+    """The state of one job's pass: it answers each layer's attention and keeps the layer's keys, values and queries."""
+
+    def __init__(self, layers: int, job: Job) -> None:
         self.keys: list[Any] = [None] * layers
         self.values: list[Any] = [None] * layers
-        self.queries: list[Any] = [None] * layers
-        self.scale = 0.0
-        self._past = [part for part in (context, newer) if part is not None]
-        self._context = context
-        self._choose, self._allow, self._observe = choose, allow, observe
+        self.new = len(job.ids)
+        self._queries: list[Any] = [None] * layers
+        self._scale = 0.0
+        self._job = job
+        self._past = [part for part in (job.context, job.newer) if part is not None]
+        self._context = job.context
+        self._choose, self._allow, self._observe = job.choose, job.allow, job.observe
+
+    def done(self, logits: torch.Tensor, model: Any, block_size: int) -> Pass:
+        """What the pass gives."""
+        job = self._job
+        exact = job.choose is None and job.allow is None and (job.past is None or job.past.exact == job.past.length)
+        kv = KV.of(self.keys, self.values, block_size, job.start, exact)
+        if not job.observe:
+            return Pass(logits, kv, None)
+        first = job.start + self.new - self._queries[0].shape[1]
+        return Pass(logits, kv, Queries(tuple(self._queries), first, self._scale, rotation_of(model)))
 
     def layer(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-        self.keys[layer], self.values[layer], self.scale = keys, values, scale
-        self.queries[layer] = queries[:, max(0, queries.shape[1] - self._observe) :].clone() if self._observe else None
+        self.keys[layer], self.values[layer], self._scale = keys, values, scale
+        self._queries[layer] = queries[:, max(0, queries.shape[1] - self._observe) :].clone() if self._observe else None
         new = keys.shape[1]
         keys = torch.cat([*(part.keys[layer] for part in self._past), keys], 1)
         values = torch.cat([*(part.values[layer] for part in self._past), values], 1)
@@ -152,12 +209,16 @@ class _Work:
 def _attention_of_model(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, **settings: Any
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls in each layer: [1, heads, n, head_size] in, [1, n, heads, head_size] out."""
+    """What transformers calls in each layer: [jobs, heads, n, head_size] in, [jobs, n, heads, head_size] out."""
     asked = [name for name in _OTHER_ATTENTION if settings.get(name) is not None]
     if asked:
         raise ConfigError(f"{type(module).__name__} asks for {', '.join(asked)}: only plain attention is measured")
-    work: _Work = settings["tenure_work"]
-    return work.layer(module.layer_idx, query[0], key[0], value[0], scaling).transpose(0, 1)[None].contiguous(), None
+    work: list[_Work] = settings["tenure_work"]
+    out = query.new_zeros(query.shape) if len(work) > 1 else torch.empty_like(query)
+    for row, one in enumerate(work):
+        own = slice(query.shape[2] - one.new, None)
+        out[row, :, own] = one.layer(module.layer_idx, query[row, :, own], key[row, :, own], value[row, :, own], scaling)
+    return out.transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(_NAME, _attention_of_model)
@@ -172,13 +233,3 @@ def _in_place(config: Any) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
-
-
-def _rotation(model: Any) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    body = model.get_decoder()
-
-    def rotation(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cosine, sine = body.rotary_emb(torch.zeros(1, dtype=torch.float32, device=positions.device), positions[None])
-        return cosine[0], sine[0]
-
-    return rotation

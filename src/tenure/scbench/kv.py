@@ -11,7 +11,7 @@ import torch
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError
 
-__all__ = ["KV", "Context", "Queries", "by_slot"]
+__all__ = ["KV", "Context", "Queries", "Rotation", "by_slot"]
 
 Rotation = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Positions [n] to cosine and sine [n, head_size] of the model's RoPE, in fp32."""
@@ -149,11 +149,15 @@ class Queries:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What requests share: KV, the queries that were recorded with it, and the logits of the token to come [vocabulary]."""
+    """What requests share: KV, the queries that were recorded with it, and the logits of the token to come [vocabulary].
+
+    recomputed: how many of its tokens were run through the whole model for it, where the KV of the others was found; None: all.
+    """
 
     kv: KV
     queries: Queries | None = None
     logits: torch.Tensor | None = None
+    recomputed: int | None = None
 
     def observed(self) -> Queries:
         """The queries. Raises ConfigError where none were recorded."""

@@ -14,10 +14,11 @@ __all__ = ["MODES", "Answer", "Encode", "Rewind", "Step", "multi_request", "mult
 @dataclass(frozen=True, slots=True)
 class Encode:
     """Run the model over `texts`, each encoded by itself, after what the KV holds. With `settle` the KV is then settled: the
-    method compresses it, and `Rewind` comes back to it."""
+    method compresses it. `Rewind` comes back to here after `settle` or `mark`."""
 
     texts: tuple[str, ...]
     settle: bool = False
+    mark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """The KV is again what it was when it was settled."""
+    """The KV is again what it was at the last mark."""
 
 
 Step = Encode | Answer | Rewind
@@ -43,9 +44,9 @@ def multi_turn(session: Session, *, own: bool = False, visible: bool = True) -> 
 
     The first query is encoded together with the context, so a method sees it when it compresses; not so with `visible=False`.
     """
-    first = session.primer + session.turns[0].query
-    opening = (Encode((session.context, first), settle=True),)
-    steps: list[Step] = list(opening if visible else (Encode((session.context,), settle=True), Encode((first,))))
+    first = tuple(text for text in (session.primer, session.turns[0].query) if text)
+    opening = (Encode((session.context, *first), settle=True),)
+    steps: list[Step] = list(opening if visible else (Encode((session.context,), settle=True), Encode(first)))
     for number, turn in enumerate(session.turns):
         steps.append(Answer(number, keep=own))
         if number + 1 < len(session.turns):
@@ -55,10 +56,13 @@ def multi_turn(session: Session, *, own: bool = False, visible: bool = True) -> 
 
 
 def multi_request(session: Session) -> tuple[Step, ...]:
-    """Requests that share a context: it is encoded first, with no query in sight; each query then runs on that same KV."""
+    """Requests that share a context: it is encoded first, with no query in sight; each query then runs on that same KV. What is
+    the same in front of each query is run once."""
     steps: list[Step] = [Encode((session.context,), settle=True)]
+    if session.primer:
+        steps.append(Encode((session.primer,), mark=True))
     for number, turn in enumerate(session.turns):
-        steps += [Encode((session.primer + turn.query,)), Answer(number), Rewind()]
+        steps += [Encode((turn.query,)), Answer(number), Rewind()]
     return tuple(steps)
 
 

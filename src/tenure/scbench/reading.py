@@ -4,6 +4,7 @@ It knows no task and no text; the shared context never changes, what a reading a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,12 +13,15 @@ import torch
 
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError
-from tenure.scbench.attend import Ask, Choose, run
+from tenure.scbench.attend import Ask, Choose, Job, Pass, run, run_all
 from tenure.scbench.kv import KV, Context
 from tenure.scbench.methods.base import Method
 from tenure.scbench.methods.dense import Dense
 
-__all__ = ["Reading", "prefill", "settle"]
+__all__ = ["Reading", "feed", "greedy", "prefill", "settle"]
+
+_AT_ONCE = 2048
+"""Tokens of a pass over several readings, at most: so much memory do activations take."""
 
 _DENSE = Dense()
 
@@ -61,32 +65,18 @@ class Reading:
 
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
         """Runs tokens; gives the logits of the one to come. Raises TokenError."""
-        kv = self._context.kv
-        choose = None if self._choice is None else partial(self._counted, self._choice)
-        done = run(self._model, ids, kv, self.newer, choose=choose, observe=self._observes, block_size=kv.block_size)
-        self._tokens += len(ids)
-        self._bytes += len(ids) * (kv.resident if choose is None else self.metadata)
-        self.newer = done.kv if self.newer is None else self.newer.extended(done.kv)
-        if self._queries is not None and done.queries is not None:
-            self._queries = self._queries.extended(done.queries, self._observes)
-        self.logits = done.logits
-        return done.logits
+        feed([self], [ids])
+        assert self.logits is not None  # just made
+        return self.logits
 
     def greedy(self, most: int, ends: Callable[[list[int]], bool] = lambda ids: False, *, keep: bool = False) -> list[int]:
         """The likeliest token, again and again, at most `most`, no further once `ends` says so of what there is. The answer's KV
         is thrown away; with `keep` it is there for what comes next. Raises ConfigError when there are no logits to go on from."""
-        integer("most", most, 1, 1 << 31)
-        if self.logits is None:
-            raise ConfigError("there are no logits to go on from: feed tokens first")
-        newer, queries, logits = self.newer, self._queries, self.logits
-        ids = [int(logits.argmax())]
-        while len(ids) < most and not ends(ids):
-            ids.append(int(self.feed(ids[-1:]).argmax()))
-        if keep:
-            self.feed(ids[-1:])
-        else:
-            self.newer, self._queries, self.logits = newer, queries, logits
-        return ids
+        return greedy([self], most, ends, keep=keep)[0]
+
+    def again(self) -> Reading:
+        """Another reading that goes on from where this one is; they share what was fed so far, and nothing later."""
+        return copy(self)
 
     def joined(self) -> Context:
         """The context with what was fed: for the next turn to share, or for the method to compress again."""
@@ -98,6 +88,27 @@ class Reading:
         """Bytes of the context, metadata counted, that each token read on average; 0 before anything was fed."""
         return self._bytes / self._tokens if self._tokens else 0.0
 
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self._context.kv.block_size
+
+    def _likeliest(self) -> int:
+        assert self.logits is not None  # callers have seen to it
+        return int(self.logits.argmax())
+
+    def _job(self, ids: Sequence[int]) -> Job:
+        choose = None if self._choice is None else partial(self._counted, self._choice)
+        return Job(ids, self._context.kv, self.newer, choose, None, self._observes)
+
+    def _take(self, done: Pass, tokens: int) -> None:
+        self._tokens += tokens
+        self._bytes += tokens * (self._context.kv.resident if self._choice is None else self.metadata)
+        self.newer = done.kv if self.newer is None else self.newer.extended(done.kv)
+        if self._queries is not None and done.queries is not None:
+            self._queries = self._queries.extended(done.queries, self._observes)
+        self.logits = done.logits
+
     def _counted(self, choice: Choose, ask: Ask) -> torch.Tensor | None:
         """The choice, and how many bytes it makes the layer's tokens read."""
         mask, kv, layer = choice(ask), self._context.kv, ask.layer
@@ -107,3 +118,35 @@ class Reading:
             slots = int(mask.sum()) * kv.block_size + heads * new * (kv.slots(layer) % kv.block_size)
         self._bytes += 2 * slots * size * kv.keys[layer].element_size()
         return mask
+
+
+def feed(readings: Sequence[Reading], ids: Sequence[Sequence[int]]) -> None:
+    """Runs tokens in several readings of one model at once, `ids` of each. Each is as if it were alone, up to rounding. Raises
+    TokenError for tokens that cannot be run."""
+    most = max(1, _AT_ONCE // max(1, *map(len, ids)))
+    for first in range(0, len(readings), most):
+        part, tokens = readings[first : first + most], ids[first : first + most]
+        jobs = [one._job(some) for one, some in zip(part, tokens, strict=True)]
+        for one, job, done in zip(part, jobs, run_all(part[0]._model, jobs, part[0].block_size), strict=True):
+            one._take(done, len(job.ids))
+
+
+def greedy(
+    readings: Sequence[Reading], most: int, ends: Callable[[list[int]], bool] = lambda ids: False, *, keep: bool = False
+) -> list[list[int]]:
+    """`Reading.greedy` of several readings of one model at once. Raises ConfigError as it does."""
+    integer("most", most, 1, 1 << 31)
+    if any(one.logits is None for one in readings):
+        raise ConfigError("there are no logits to go on from: feed tokens first")
+    before = [(one.newer, one._queries, one.logits) for one in readings]
+    said = [[one._likeliest()] for one in readings]
+    while going := [row for row, ids in enumerate(said) if len(ids) < most and not ends(ids)]:
+        feed([readings[row] for row in going], [said[row][-1:] for row in going])
+        for row in going:
+            said[row].append(readings[row]._likeliest())
+    if keep:
+        feed(readings, [ids[-1:] for ids in said])
+    else:
+        for one, state in zip(readings, before, strict=True):
+            one.newer, one._queries, one.logits = state
+    return said

@@ -1,24 +1,35 @@
-"""Carries out a session's steps on a model, with one method at one budget: what was answered, what of it is right, what was held
-and read. A context that several methods share is encoded once. Called by whoever measures; it draws no sessions."""
+"""Carries out a session's steps on a model, with several methods side by side: what each answered, what of it is right, what was
+held, read and run. Called by whoever measures; it draws no sessions and chooses no methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple, Protocol
 
 from tenure.errors import ConfigError
-from tenure.scbench.kv import Context
-from tenure.scbench.methods.base import ALL, Method
+from tenure.scbench.contexts import Contexts
+from tenure.scbench.methods.base import Method
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
-from tenure.scbench.reading import Reading, prefill, settle
-from tenure.scbench.session import Session
-from tenure.scbench.tasks.base import Task
+from tenure.scbench.reading import Reading, feed, greedy
+from tenure.scbench.session import Session, Turn
 
-if TYPE_CHECKING:
-    from tenure.scbench.model import Subject
+__all__ = ["Asked", "Lane", "Outcome", "Scores", "run", "run_all"]
 
-__all__ = ["Contexts", "Outcome", "run"]
+
+class Scores(Protocol):
+    """What a task has for this: how right an answer is, from 0 to 1."""
+
+    def score(self, prediction: str, turn: Turn) -> float:
+        """Of one answer."""
+
+
+class Lane(NamedTuple):
+    """A method at a budget."""
+
+    method: Method
+    budget: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,63 +47,101 @@ class Outcome:
     read: float
 
 
-class Contexts:
-    """The contexts of one model, prefilled with full attention: each once, however many methods and queries read it. `encoded`
-    and `asked` count tokens that were run, and that would have been without sharing."""
+@dataclass(slots=True)
+class Asked:
+    """A session's answers. asked: tokens of all prompts, each whole; prefilled: those of them that were run, be it for others
+    too. encoding: seconds that the context's run took, as far as it was unknown; seconds: of what came after, in all lanes."""
 
-    def __init__(self, subject: Subject, block_size: int = 16) -> None:
-        self.subject = subject
-        self.block_size = block_size
-        self.encoded = self.asked = 0
-        self._held: tuple[tuple[int, ...], Context] | None = None
-
-    def of(self, ids: Sequence[int], method: Method, budget: float) -> Context:
-        """A context as this method leaves it. Methods that shape the prefill have their own."""
-        self.asked += len(ids)
-        if method.allow(len(ids), budget) is not None:
-            self.encoded += len(ids)
-            return prefill(self.subject.model, ids, method, budget, self.block_size)
-        key = tuple(ids)
-        if self._held is None or self._held[0] != key:
-            self.encoded += len(ids)
-            self._held = key, prefill(self.subject.model, ids, block_size=self.block_size, observe=ALL)
-        return settle(self._held[1], method, budget)
+    outcomes: list[Outcome] = field(default_factory=list)
+    asked: int = 0
+    prefilled: int = 0
+    encoding: float = 0.0
+    seconds: float = 0.0
 
 
-def run(contexts: Contexts, session: Session, task: Task, steps: Sequence[Step], method: Method, budget: float) -> list[Outcome]:
-    """One session by its steps (`tenure.scbench.modes`). Raises ConfigError for steps that begin with anything but a context."""
-    subject = contexts.subject
-    outcomes: list[Outcome] = []
-    context: Context | None = None
-    reading: Reading | None = None
+def run(contexts: Contexts, session: Session, task: Scores, steps: Sequence[Step], method: Method, budget: float) -> Asked:
+    """One method alone, as `run_all`."""
+    return run_all(contexts, session, task, steps, [Lane(method, budget)])[0]
+
+
+def run_all(contexts: Contexts, session: Session, task: Scores, steps: Sequence[Step], lanes: Sequence[Lane]) -> list[Asked]:
+    """One session by its steps (`tenure.scbench.modes`), in every lane. Lanes are run as one batch, each as if it were alone, up
+    to rounding. Raises ConfigError for steps that begin with anything but a context."""
+    if not steps or not isinstance(steps[0], Encode) or not steps[0].settle:
+        raise ConfigError("the first step has to encode a context and settle it")
+    running = [_Running(contexts, lane) for lane in lanes]
+    began = perf_counter()
     for step in steps:
-        if isinstance(step, Encode) and step.settle:
-            ids = [*subject.start, *_ids(subject, step.texts)]
-            context = contexts.of(ids, method, budget)
-            reading = Reading(subject.model, context, method, budget)
-            continue
-        if context is None or reading is None:
-            raise ConfigError("the first step has to encode a context and settle it")
         if isinstance(step, Encode):
-            reading.feed(_ids(subject, step.texts))
+            texts = [contexts.subject.encode(text) for text in step.texts]
+            if step.settle:
+                texts[0] = [*contexts.subject.start, *texts[0]]
+                for one in running:
+                    one.settle(texts)
+            else:
+                feed([one.reading for one in running], [_flat(texts)] * len(running))
+            for one in running:
+                one.encoded(step, sum(map(len, texts)))
         elif isinstance(step, Rewind):
-            reading = Reading(subject.model, context, method, budget)
+            for one in running:
+                one.rewind()
         else:
-            outcomes.append(_answered(subject, session, task, step, context, reading))
-    return outcomes
+            _answer(session, task, step, running)
+    spent = perf_counter() - began - sum(one.done.encoding for one in running)
+    for one in running:
+        one.done.seconds = spent
+    return [one.done for one in running]
 
 
-def _answered(subject: Subject, session: Session, task: Task, step: Answer, context: Context, reading: Reading) -> Outcome:
-    turn = session.turns[step.turn]
+class _Running:
+    """One lane: its context, what it reads now, and what it goes back to."""
+
+    reading: Reading
+
+    def __init__(self, contexts: Contexts, lane: Lane) -> None:
+        self._contexts, self._lane = contexts, lane
+        self._prompt = 0  # tokens of the prompt so far
+        self._marked: tuple[Reading, int]
+        self.done = Asked()
+
+    def settle(self, texts: Sequence[Sequence[int]]) -> None:
+        contexts = self._contexts
+        before, contexts.seconds = contexts.seconds, 0.0
+        self._context = contexts.of(_flat(texts), *self._lane, shared=len(texts[0]))
+        self.done.encoding, contexts.seconds = contexts.seconds, before
+        self.reading = Reading(contexts.subject.model, self._context, *self._lane)
+
+    def encoded(self, step: Encode, tokens: int) -> None:
+        self._prompt += tokens
+        run = self._context.recomputed if step.settle else None
+        self.done.prefilled += tokens if run is None else run
+        if step.settle or step.mark:
+            self._marked = self.reading.again(), self._prompt
+
+    def rewind(self) -> None:
+        marked, self._prompt = self._marked
+        self.reading = marked.again()
+
+    def answered(self, ids: Sequence[int], prediction: str, score: float, step: Answer, turn: Turn) -> None:
+        kv = self._context.kv
+        self.done.asked += self._prompt
+        if step.keep:
+            self._prompt += len(ids)
+        outcome = Outcome(step.turn, turn.kind, prediction, score, kv.length, kv.full, kv.resident, self.reading.read)
+        self.done.outcomes.append(outcome)
+
+
+def _answer(session: Session, task: Scores, step: Answer, running: Sequence[_Running]) -> None:
+    turn, subject = session.turns[step.turn], running[0]._contexts.subject
 
     def ends(ids: list[int]) -> bool:
         return ids[-1] in subject.stop or (session.stop != "" and session.stop in subject.decode(ids))
 
-    said = subject.decode(one for one in reading.greedy(turn.limit, ends, keep=step.keep) if one not in subject.stop)
-    prediction = said.split(session.stop)[0] if session.stop else said
-    kv = context.kv
-    return Outcome(step.turn, turn.kind, prediction, task.score(prediction, turn), kv.length, kv.full, kv.resident, reading.read)
+    for one, ids in zip(running, greedy([one.reading for one in running], turn.limit, ends, keep=step.keep), strict=True):
+        said = subject.decode(each for each in ids if each not in subject.stop)
+        prediction = said.split(session.stop)[0] if session.stop else said
+        one.answered(ids, prediction, task.score(prediction, turn), step, turn)
 
 
-def _ids(subject: Subject, texts: Sequence[str]) -> list[int]:
-    return [one for text in texts for one in subject.encode(text)]
+def _flat(texts: Sequence[Sequence[int]]) -> list[int]:
+    return [one for text in texts for one in text]
