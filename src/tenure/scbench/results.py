@@ -21,8 +21,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     the bytes of a KV that is kept and read whole; 1 for methods of one size. scores, kinds, predictions: of each turn in order,
     scores from 0 to 1. tokens: of the context that was settled. full: bytes that its KV takes; resident: bytes that are kept;
     read: bytes of it that each token read on average, metadata counted. asked: tokens of all prompts of the session, each whole;
-    prefilled: those of them that were run. encoding: seconds that it took to run the context (others may have shared that run);
-    seconds: what came after.
+    prefilled: those of them that were run. encoding: seconds that it took to run the context; seconds: what came after;
+    both None where it was not measured alone.
     """
 
     model: str
@@ -43,8 +43,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     read: float
     asked: int
     prefilled: int
-    encoding: float
-    seconds: float
+    encoding: float | None = None
+    seconds: float | None = None
 
     @property
     def cell(self) -> tuple[str, str, str, str, float]:

@@ -1,0 +1,200 @@
+"""What a grid measures, and the measuring of one session of it: every mode, method and budget on the same questions.
+Workers call it; where rows go, and who runs what, is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tenure.checks import integer, positive
+from tenure.errors import ConfigError
+from tenure.scbench.contexts import Contexts
+from tenure.scbench.methods import METHODS
+from tenure.scbench.model import Subject, subject
+from tenure.scbench.modes import MODES, Step, multi_turn
+from tenure.scbench.original import ORIGINAL, Original
+from tenure.scbench.results import Row
+from tenure.scbench.runner import Asked, Lane, run, run_all
+from tenure.scbench.serving import SERVED, Server
+from tenure.scbench.session import Session
+from tenure.scbench.tasks import TASKS, Task
+
+__all__ = ["BUDGETS", "Cell", "Grid", "Measuring"]
+
+BUDGETS = (0.5, 0.25, 0.125, 0.0625)
+"""At 1 every method that has a budget is dense, to the bit."""
+
+
+class Cell(NamedTuple):
+    """One column of a grid: asked in this mode, with this method, at this budget (1 for methods of one size)."""
+
+    mode: str
+    method: str
+    budget: float
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of one model, and all that is done with each.
+
+    model, dtype, device: as `subject` takes them. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
+    data: the folder of such data, then all tasks are of it. budgets: for methods that have one. sessions: of each task, seeds
+    from 0. own: in a conversation the model's own answers stay. timed: how many of a task's sessions are conversations in which
+    each method runs alone, for its seconds. Raises ConfigError.
+    """
+
+    model: str
+    dtype: str = "fp32"
+    device: str = "cpu"
+    sizes: dict[str, int]
+    data: str = ""
+    methods: tuple[str, ...]
+    budgets: tuple[float, ...] = BUDGETS
+    modes: tuple[str, ...] = tuple(MODES)
+    sessions: int = 30
+    turns: int = 5
+    block_size: int = 16
+    own: bool = False
+    timed: int = 1
+
+    def __post_init__(self) -> None:
+        _known("task", self.sizes, ORIGINAL if self.data else TASKS)
+        _known("method", self.methods, METHODS.keys() | SERVED.keys())
+        _known("mode", self.modes, MODES)
+        for budget in self.budgets:
+            positive("a budget", budget, 1.0)
+        for name in ("sessions", "turns", "block_size"):
+            integer(name, getattr(self, name), 1, 65535)
+        integer("timed", self.timed, 0, self.sessions)
+        if "dense" not in self.methods:
+            raise ConfigError("methods lack dense: every other is compared with it")
+        if not self.budgets and not all(_fixed(name) for name in self.methods):
+            raise ConfigError("there are no budgets: methods need at least one, above 0 and at most 1")
+
+    @property
+    def cells(self) -> list[Cell]:
+        """What is done with each session."""
+        pairs = [(name, budget) for name in self.methods for budget in ((1.0,) if _fixed(name) else self.budgets)]
+        return [Cell(mode, *pair) for mode in self.modes for pair in pairs]
+
+
+class Measuring:
+    """A grid in one process: its model, and what is shared between sessions. Close it. Raises ConfigError."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.subject: Subject = subject(grid.model, grid.dtype, grid.device)
+        self._task = ""
+        self._contexts: Contexts | None = None
+        self._server: Server | None = None
+
+    def close(self) -> None:
+        """Ends what was begun."""
+        if self._server is not None:
+            self._server.close()
+        self._server = self._contexts = None
+        self._task = ""
+
+    def tokens(self, task: str, seed: int) -> int:
+        """Of the longest prompt of a session."""
+        session = self._session(task, seed)
+        texts = [session.context, session.primer]
+        texts += [turn.query + turn.answer + session.close for turn in session.turns]
+        most = sum(turn.limit for turn in session.turns) if self.grid.own else session.turns[-1].limit
+        return len(self.subject.start) + sum(len(self.subject.encode(text)) for text in texts) + most
+
+    def session(self, task: str, seed: int) -> list[Row]:
+        """The rows of one session, a row a cell, in the cells' order. Raises ConfigError for a session that does not fit into the
+        model's context."""
+        grid, session = self.grid, self._session(task, seed)
+        tokens = self.tokens(task, seed)
+        if tokens > self.subject.context:
+            raise ConfigError(f"session {seed} of {task} takes {tokens} tokens: {grid.model} was made for {self.subject.context}")
+        contexts = self._made(task, tokens)
+        rows: list[Row] = []
+        for mode in grid.modes:
+            steps = multi_turn(session, own=grid.own) if mode == "multi_turn" else MODES[mode](session)
+            cells = [cell for cell in grid.cells if cell.mode == mode]
+            lanes = {cell: Lane(METHODS[cell.method], cell.budget) for cell in cells if cell.method in METHODS}
+            alone = seed < grid.timed and mode == "multi_turn"
+            if alone:
+                found = {cell: self._alone(session, task, steps, lane, tokens) for cell, lane in lanes.items()}
+            else:
+                found = dict(zip(lanes, run_all(contexts, session, self._kind(task), steps, [*lanes.values()]), strict=True))
+            for cell in cells:
+                served = cell.method in SERVED
+                asked = self._served(session, task, steps, cell.method, tokens) if served else found[cell]
+                rows.append(self._row(task, session, cell, asked, alone))
+        return rows
+
+    def _alone(self, session: Session, task: str, steps: Sequence[Step], lane: Lane, tokens: int) -> Asked:
+        """A method by itself, its context included."""
+        return run(Contexts(self.subject, self.grid.block_size, tokens), session, self._kind(task), steps, *lane)
+
+    def _served(self, session: Session, task: str, steps: Sequence[Step], method: str, tokens: int) -> Asked:
+        if self._server is None:
+            self._server = Server(self.subject, self.grid.block_size, 2 * tokens)
+        return self._server.run(session, self._kind(task), steps, SERVED[method])
+
+    def _made(self, task: str, tokens: int) -> Contexts:
+        """What sessions of a task share; those of a task come one after the other."""
+        if self._contexts is None or self._task != task:
+            self.close()
+            self._contexts, self._task = Contexts(self.subject, self.grid.block_size, 2 * tokens), task
+        return self._contexts
+
+    def _kind(self, task: str) -> Task | Original:
+        return ORIGINAL[task] if self.grid.data else TASKS[task]
+
+    def _session(self, task: str, seed: int) -> Session:
+        if not self.grid.data:
+            return TASKS[task].seeded(seed, self.grid.sizes[task], self.grid.turns)
+        found = _read(self.grid.data, task, self.grid.turns)
+        return found[integer(f"session of {task}", seed, 0, len(found) - 1)]
+
+    def _row(self, task: str, session: Session, cell: Cell, asked: Asked, timed: bool) -> Row:
+        first = asked.outcomes[0]
+        served = cell.method in SERVED
+        return Row(
+            model=self.subject.name,
+            task=task,
+            size=self.grid.sizes[task],
+            seed=session.seed,
+            mode=cell.mode,
+            method=cell.method,
+            stage="retrieval" if served else METHODS[cell.method].stage,
+            memory="O(n)" if served else METHODS[cell.method].memory,
+            budget=cell.budget,
+            scores=tuple(one.score for one in asked.outcomes),
+            kinds=tuple(one.kind for one in asked.outcomes),
+            predictions=tuple(one.prediction for one in asked.outcomes),
+            tokens=first.tokens,
+            full=first.full,
+            resident=first.resident,
+            read=sum(one.read for one in asked.outcomes) / len(asked.outcomes),
+            asked=asked.asked,
+            prefilled=asked.prefilled,
+            encoding=asked.encoding if timed or served else None,
+            seconds=asked.seconds if timed or served else None,
+        )
+
+
+@cache
+def _read(folder: str, name: str, turns: int) -> list[Session]:
+    return list(ORIGINAL[name].read(Path(folder), turns))
+
+
+def _fixed(method: str) -> bool:
+    return method in SERVED or METHODS[method].fixed
+
+
+def _known(what: str, names: Collection[str], known: Collection[str]) -> None:
+    if not names:
+        raise ConfigError(f"there is no {what}: at least one is needed")
+    if strange := [name for name in names if name not in known]:
+        raise ConfigError(f"{what} {strange[0]!r} is not known: one of {', '.join(known)} is needed")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a {what} is named twice: {', '.join(names)}")

@@ -1,0 +1,131 @@
+"""The folder of a grid that is being measured: its rows so far, so that an interrupted one goes on where it was.
+The command line opens it; only whole sessions count, and only one process writes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+
+from tenure.errors import ConfigError
+from tenure.scbench.grid import Grid
+from tenure.scbench.results import Row, read_rows
+
+__all__ = ["Kept", "Unit"]
+
+_ROWS, _GRIDS = "rows.jsonl", "grids.json"
+
+
+class Unit(NamedTuple):
+    """One session of one grid."""
+
+    grid: int
+    task: str
+    seed: int
+
+
+class Kept:
+    """Rows of `grids` in a folder. Use it in a `with` block.
+
+    Raises ConfigError when the folder has another grid's rows, or another process writes to it; TraceError for a damaged file.
+    More sessions of the same grids go on from what is there.
+    """
+
+    def __init__(self, folder: Path, grids: Sequence[Grid]) -> None:
+        self.folder, self._grids = folder, tuple(grids)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / _ROWS).open("ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise ConfigError(f"{folder} is being written by another process: wait for it, or choose another folder") from None
+        try:
+            self._agree()
+            self._rows = self._whole(list(read_rows(folder / _ROWS)))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """Of whole sessions, in the order of the grids: the same whoever measured them in whatever order."""
+        for unit in self.units:
+            yield from self._rows.get(unit, ())
+
+    @property
+    def units(self) -> list[Unit]:
+        """All there are to measure; a seed of every task before the next seed, so that what there is can be compared."""
+        most = max(grid.sessions for grid in self._grids)
+        return [
+            Unit(place, task, seed)
+            for seed in range(most)
+            for place, grid in enumerate(self._grids)
+            for task in grid.sizes
+            if seed < grid.sessions
+        ]
+
+    @property
+    def missing(self) -> list[Unit]:
+        """Those that have yet to be measured."""
+        return [unit for unit in self.units if unit not in self._rows]
+
+    def add(self, unit: Unit, rows: Sequence[Row]) -> None:
+        """Keeps a session's rows: all or, when the process dies, none that count. Raises OSError (a full disk)."""
+        self._file.write(b"".join(row.line() for row in rows))
+        self._file.flush()
+        self._rows[unit] = list(rows)
+
+    def _agree(self) -> None:
+        path = self.folder / _GRIDS
+        if path.exists():
+            try:
+                there = msgspec.json.decode(path.read_bytes(), type=list[Grid])
+            except (msgspec.MsgspecError, ConfigError, ValueError):
+                there = []
+            if [_apart(one) for one in there] != [_apart(one) for one in self._grids]:
+                raise ConfigError(f"{self.folder} has the rows of another grid: choose another folder, or empty this one")
+        elif (self.folder / _ROWS).stat().st_size:
+            raise ConfigError(f"{self.folder} has rows, but not the {_GRIDS} that says of what: choose another folder")
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.format(msgspec.json.encode(self._grids), indent=1))
+        os.replace(new, path)
+
+    def _whole(self, rows: list[Row]) -> dict[Unit, list[Row]]:
+        """The sessions that have every cell; the file then has only those."""
+        found: dict[Unit, list[Row]] = defaultdict(list)
+        for row in rows:
+            found[self._unit(row)].append(row)
+        cells = [[tuple(cell) for cell in grid.cells] for grid in self._grids]
+        whole = {
+            unit: rows for unit, rows in found.items() if [(row.mode, row.method, row.budget) for row in rows] == cells[unit.grid]
+        }
+        lines = b"".join(row.line() for rows in whole.values() for row in rows)
+        if len(lines) != (self.folder / _ROWS).stat().st_size:
+            self._file.truncate(0)
+            self._file.write(lines)
+            self._file.flush()
+        return whole
+
+    def _unit(self, row: Row) -> Unit:
+        for place, grid in enumerate(self._grids):
+            if row.model == Path(grid.model).name and row.task in grid.sizes:
+                return Unit(place, row.task, row.seed)
+        raise ConfigError(f"{self.folder} has rows of {row.model} and {row.task}, which are in no grid of it")
+
+
+def _apart(grid: Grid) -> Grid:
+    """A grid but for how many sessions it has, and of which the seconds are taken."""
+    return msgspec.structs.replace(grid, sessions=1, timed=0)

@@ -1,0 +1,115 @@
+"""A session served as requests, each with its whole prompt, by the transformers engine: reusing exact prefixes, or nothing.
+The grid's rows of retrieval come from here; methods that change KV have no part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import StoppingCriteriaList
+
+from tenure.checks import integer
+from tenure.engines.transformers import Engine, layout_of, node_for
+from tenure.identity import Identity
+from tenure.scbench.model import Subject
+from tenure.scbench.modes import Answer, Encode, Rewind, Step
+from tenure.scbench.runner import Asked, Outcome, Scores
+from tenure.scbench.session import Session, Turn
+from tenure.tiers.device import DeviceArena, dtype_name
+
+__all__ = ["SERVED", "Server"]
+
+SERVED = {"prefix": True, "recompute": False}
+"""What may be asked of a server, by the name in results: whether exact prefixes are reused."""
+
+
+class Server:
+    """A model on a node whose device has room for the KV of `tokens` tokens, with twice that in host memory below it.
+
+    Close it. Raises ConfigError.
+    """
+
+    def __init__(self, subject: Subject, block_size: int, tokens: int) -> None:
+        self._subject = subject
+        one = DeviceArena.block_bytes_of(layout_of(subject.model), block_size, dtype_name(subject.model.dtype))
+        room = -(-integer("tokens", tokens, 1, 1 << 31) // block_size) * one
+        self._node = node_for(subject.model, device_bytes=room, host_bytes=2 * room, block_size=block_size)
+        self._engine = Engine(subject.model, self._node, who=Identity(model=subject.name, weights=subject.digest))
+
+    def close(self) -> None:
+        """Ends the node."""
+        self._node.close()
+
+    def run(self, session: Session, task: Scores, steps: Sequence[Step], reuse: bool) -> Asked:
+        """One session by its steps, each answer from a prompt of all that was said. Without `reuse`, each is computed whole."""
+        prompt: list[int] = []
+        marked = 0
+        tokens, done = 0, Asked()
+        began = perf_counter()
+        for step in steps:
+            if isinstance(step, Encode):
+                if step.settle:
+                    prompt = [*self._subject.start]
+                for text in step.texts:
+                    prompt += self._subject.encode(text)
+                tokens = len(prompt) if step.settle else tokens
+                marked = len(prompt) if step.settle or step.mark else marked
+            elif isinstance(step, Rewind):
+                del prompt[marked:]
+            else:
+                self._answer(session, task, step, prompt, tokens, reuse, done)
+        done.seconds = perf_counter() - began
+        return done
+
+    def _answer(
+        self, session: Session, task: Scores, step: Answer, prompt: list[int], tokens: int, reuse: bool, done: Asked
+    ) -> None:
+        turn, subject = session.turns[step.turn], self._subject
+        ids, hit = self._generate(prompt, turn, session.stop, reuse)
+        said = subject.decode(one for one in ids if one not in subject.stop)
+        prediction = said.split(session.stop)[0] if session.stop else said
+        full = tokens * self._token_bytes
+        score = task.score(prediction, turn)
+        done.outcomes.append(Outcome(step.turn, turn.kind, prediction, score, tokens, full, full, float(full)))
+        done.asked += len(prompt)
+        done.prefilled += len(prompt) - hit
+        if step.keep:
+            prompt += ids
+
+    def _generate(self, prompt: list[int], turn: Turn, stop: str, reuse: bool) -> tuple[list[int], int]:
+        """What the model goes on with, and how many tokens of the prompt were hit."""
+        subject = self._subject
+        ids = torch.tensor([prompt], device=subject.model.device)
+        ends = StoppingCriteriaList([_ends(subject, len(prompt), stop)])
+        settings: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "max_new_tokens": turn.limit, "do_sample": False}
+        settings |= {"stopping_criteria": ends, "eos_token_id": sorted(subject.stop) or None, "pad_token_id": 0}
+        with self._cache(ids, turn.limit, reuse) as cache:
+            hit = 0 if cache is None else cache.get_seq_length()
+            out = subject.model.generate(ids, **settings, **({} if cache is None else {"cache": cache}))
+        return out[0, len(prompt) :].tolist(), hit
+
+    @contextmanager
+    def _cache(self, ids: torch.Tensor, room: int, reuse: bool) -> Iterator[Any]:
+        if not reuse:
+            yield None
+            return
+        with self._engine.cache(ids, room=room, strict=False) as cache:
+            yield cache
+
+    @property
+    def _token_bytes(self) -> int:
+        one = self._subject
+        return 2 * one.layers * one.kv_heads * one.head_size * int(one.model.dtype.itemsize)
+
+
+def _ends(subject: Subject, prompt: int, stop: str) -> Callable[..., Any]:
+    """Ends where the session's stop text appears in what was generated."""
+
+    def ends(input_ids: Any, scores: Any, **settings: Any) -> Any:
+        said = stop != "" and stop in subject.decode(input_ids[0, prompt:].tolist())
+        return torch.tensor([said], device=input_ids.device)
+
+    return ends

@@ -1,0 +1,55 @@
+"""How long the sessions of a task are for a model: so long that the model itself, with nothing dropped, still answers well.
+The command line asks before it plans a grid; what it chose is reported."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenure.checks import integer
+from tenure.scbench.contexts import Contexts
+from tenure.scbench.methods.dense import Dense
+from tenure.scbench.model import Subject
+from tenure.scbench.modes import multi_request
+from tenure.scbench.runner import run
+from tenure.scbench.tasks import TASKS
+
+__all__ = ["FLOOR", "KNOWN", "Size", "chosen"]
+
+FLOOR = 0.8
+"""What dense attention has to score, for the loss of a method to mean anything."""
+KNOWN: dict[str, dict[str, int]] = {
+    "smollm2": {"retr_kv": 128, "kv_needle": 96, "icl_many_shot": 192},
+    "induction": {"retr_kv": 400, "prefix_suffix": 256, "multi_hop": 384, "kv_needle": 300},
+}
+"""Sizes that were found before, for models that come with this: 1.1k to 2k tokens. Other tasks measure noise on them."""
+_TRIED = 4  # sessions, of seeds that no grid begins with
+_FIRST = 1 << 20
+
+
+class Size(NamedTuple):
+    """A size that was tried: what a session then takes in tokens, and what dense attention scored."""
+
+    size: int
+    tokens: int
+    dense: float
+
+
+def chosen(subject: Subject, task: str, most: int, turns: int) -> list[Size]:
+    """The sizes that were tried for a task, from the greatest that fits into `most` tokens down by halves, to the first at which
+    dense attention scores FLOOR, and no further down than 128 tokens. Raises ConfigError for a number out of range."""
+    kind = TASKS[task]
+    contexts = Contexts(subject, tokens=integer("most", most, 1, 1 << 31))
+    tried: list[Size] = []
+
+    def tokens(text: str) -> int:
+        return len(subject.encode(text))
+
+    while not tried or (tried[-1].dense < FLOOR and most >= 256):
+        most = most // 2 if tried else most
+        size = kind.fit(max(most, tokens(kind.seeded(_FIRST, kind.least(turns), turns).context)), turns, tokens)
+        scores: list[float] = []
+        for seed in range(_FIRST, _FIRST + _TRIED):
+            session = kind.seeded(seed, size, turns)
+            scores += [one.score for one in run(contexts, session, kind, multi_request(session), Dense(), 1.0).outcomes]
+        tried.append(Size(size, tokens(session.context), sum(scores) / len(scores)))
+    return tried

@@ -1,0 +1,71 @@
+"""Who measures: some processes, each with the models that it needs, take sessions until none is left.
+The command line starts it; it knows nothing of rows but to whom they go."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+from tenure.checks import integer
+from tenure.errors import TenureError
+from tenure.scbench.grid import Grid, Measuring
+from tenure.scbench.kept import Kept, Unit
+from tenure.scbench.results import Row
+
+__all__ = ["measure"]
+
+
+def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit], None]) -> None:
+    """Measures what is missing, in `jobs` processes of one thread each, and tells of each session that is kept.
+
+    Raises ConfigError or what a session raises; TenureError when a process died. What was kept until then stays.
+    """
+    missing, waiting = kept.missing, set[Future[tuple[Unit, list[Row]]]]()
+    jobs = min(integer("jobs", jobs, 1, 1024), max(1, len(missing)))
+    start = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    with ProcessPoolExecutor(jobs, start, _begin, (tuple(grids),)) as pool:
+        try:
+            left = iter(missing)
+            while True:
+                for unit in left:
+                    waiting.add(pool.submit(_session, unit))
+                    if len(waiting) >= 2 * jobs:
+                        break
+                if not waiting:
+                    return
+                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    unit, rows = future.result()
+                    kept.add(unit, rows)
+                    done(unit)
+        except BrokenProcessPool:
+            raise TenureError(
+                "a measuring process died (is there enough memory?): run it again to go on, with fewer jobs"
+            ) from None
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_grids: tuple[Grid, ...] = ()
+_measuring: dict[int, Measuring] = {}
+"""Of this process."""
+
+
+def _begin(grids: tuple[Grid, ...]) -> None:
+    import signal
+
+    import torch
+
+    global _grids
+    _grids = grids
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+
+
+def _session(unit: Unit) -> tuple[Unit, list[Row]]:
+    if unit.grid not in _measuring:
+        _measuring[unit.grid] = Measuring(_grids[unit.grid])
+    return unit, _measuring[unit.grid].session(unit.task, unit.seed)
