@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import AttentionInterface
@@ -13,9 +13,9 @@ from transformers import AttentionInterface
 from tenure.checks import integer
 from tenure.engines.support import layout_of, refuse_unsupported
 from tenure.errors import ConfigError, TokenError
-from tenure.scbench.kv import KV, Queries, by_slot
+from tenure.scbench.kv import KV, Queries, Rotation, by_slot
 
-__all__ = ["Allow", "Ask", "Choose", "Pass", "attention", "run"]
+__all__ = ["Allow", "Ask", "Choose", "Pass", "Work", "attention", "forward", "rotation_of", "run"]
 
 _NAME = "tenure_scbench"
 _OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -36,6 +36,14 @@ Choose = Callable[[Ask], "torch.Tensor | None"]
 """Which sealed blocks of the context each new token reads: bool [kv_heads, new, sealed blocks]; None: all."""
 Allow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Positions of queries [n, 1] and of keys [1, n] to bool [n, n]: what a prefill computes. Causality is added."""
+
+
+class Work(Protocol):
+    """What answers each layer's attention in one pass, in the order of the layers."""
+
+    def layer(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        """Queries [heads, n, head_size] and keys and values [kv_heads, n, head_size] of the pass's tokens, RoPE applied, to what
+        they attend to [heads, n, head_size]."""
 
 
 class Pass(NamedTuple):
@@ -75,18 +83,25 @@ def run(
     past = newer if newer is not None else context
     start = 0 if past is None else past.length
     work = _Work(layout.layers, context, newer, choose, allow, observe)
-    tokens = torch.tensor([list(ids)], device=model.device)
-    positions = torch.arange(start, start + len(ids), device=model.device)[None]
-    with torch.no_grad(), _in_place(config):
-        out = model(input_ids=tokens, position_ids=positions, use_cache=False, logits_to_keep=1, tenure_work=work)
+    logits = forward(model, ids, torch.arange(start, start + len(ids), device=model.device), work)
     if None in work.keys:
         raise ConfigError(f"{type(model).__name__} does not use transformers' attention interface: nothing can be read for it")
     exact = choose is None and allow is None and (past is None or past.exact == past.length)
     kv = KV.of(work.keys, work.values, block_size, start, exact)
     queries = None
     if observe:
-        queries = Queries(tuple(work.queries), start + len(ids) - work.queries[0].shape[1], work.scale, _rotation(model))
-    return Pass(out.logits[0, -1], kv, queries)
+        queries = Queries(tuple(work.queries), start + len(ids) - work.queries[0].shape[1], work.scale, rotation_of(model))
+    return Pass(logits, kv, queries)
+
+
+def forward(model: Any, ids: Sequence[int], positions: torch.Tensor, work: Work) -> torch.Tensor:
+    """Runs `ids` at these positions [n], with `work` in the place of the model's attention; gives the last one's logits
+    [vocabulary]. Checks nothing: `run` does. What `work` raises comes through, with the model as it was."""
+    tokens = torch.tensor([list(ids)], device=model.device)
+    with torch.no_grad(), _in_place(model.config.get_text_config(decoder=True)):
+        out = model(input_ids=tokens, position_ids=positions[None], use_cache=False, logits_to_keep=1, tenure_work=work)
+    logits: torch.Tensor = out.logits[0, -1]
+    return logits
 
 
 def attention(
@@ -104,6 +119,17 @@ def attention(
         scale=scale,
     )
     return found.reshape(queries.shape)
+
+
+def rotation_of(model: Any) -> Rotation:
+    """The model's RoPE."""
+    body = model.get_decoder()
+
+    def rotation(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosine, sine = body.rotary_emb(torch.zeros(1, dtype=torch.float32, device=positions.device), positions[None])
+        return cosine[0], sine[0]
+
+    return rotation
 
 
 class _Work:
@@ -156,7 +182,7 @@ def _attention_of_model(
     asked = [name for name in _OTHER_ATTENTION if settings.get(name) is not None]
     if asked:
         raise ConfigError(f"{type(module).__name__} asks for {', '.join(asked)}: only plain attention is measured")
-    work: _Work = settings["tenure_work"]
+    work: Work = settings["tenure_work"]
     return work.layer(module.layer_idx, query[0], key[0], value[0], scaling).transpose(0, 1)[None].contiguous(), None
 
 
@@ -172,13 +198,3 @@ def _in_place(config: Any) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
-
-
-def _rotation(model: Any) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    body = model.get_decoder()
-
-    def rotation(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cosine, sine = body.rotary_emb(torch.zeros(1, dtype=torch.float32, device=positions.device), positions[None])
-        return cosine[0], sine[0]
-
-    return rotation
