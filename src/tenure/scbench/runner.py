@@ -47,8 +47,12 @@ class Contexts:
         self._held: tuple[tuple[int, ...], Context] | None = None
 
     def of(self, ids: Sequence[int], method: Method, budget: float) -> Context:
-        """A context as this method leaves it. Methods that shape the prefill have their own."""
+        """A context as this method leaves it. Methods that shape the prefill, or find KV, have their own."""
         self.asked += len(ids)
+        found = method.assemble(self.subject.model, ids, budget, self.block_size)
+        if found is not None:
+            self.encoded += len(ids) if found.recomputed is None else found.recomputed
+            return settle(found, method, budget)
         if method.allow(len(ids), budget) is not None:
             self.encoded += len(ids)
             return prefill(self.subject.model, ids, method, budget, self.block_size)
