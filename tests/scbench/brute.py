@@ -60,27 +60,37 @@ class Llama:
 
     def run(self, ids: list[int], visible: Visible = everything) -> Array:
         """Logits of the last token [vocabulary]; `layers` then holds each layer's queries, keys and values."""
-        hidden = self.weights["model.embed_tokens.weight"][ids]
+        hidden = self._embedded(ids)
         self.layers = []
         for number in range(self.count):
-            name = f"model.layers.{number}."
-            normed = self._normed(hidden, name + "input_layernorm")
-            parts = [self._split(normed @ self._of(f"{name}self_attn.{which}_proj").T) for which in "qkv"]
-            layer = Layer(self.turned(parts[0]), self.turned(parts[1]), parts[2])
+            layer = self._layer(number, hidden, list(range(len(ids))))
             self.layers.append(layer)
-            mixed = np.zeros_like(parts[0])
+            mixed = np.zeros_like(layer.queries)
             for head in range(self.kv_heads):
                 for row in range(len(ids)):
                     seen = visible(number, head, row, layer)
                     for mine in layer.group(head):
                         keys, values = layer.keys[head][: row + 1], layer.values[head][: row + 1]
                         mixed[mine, row] = attend(layer.queries[mine, row], keys, values, seen, self.scale)
-            hidden = hidden + mixed.transpose(1, 0, 2).reshape(len(ids), -1) @ self._of(f"{name}self_attn.o_proj").T
-            normed = self._normed(hidden, name + "post_attention_layernorm")
-            gate = normed @ self._of(f"{name}mlp.gate_proj").T
-            up = normed @ self._of(f"{name}mlp.up_proj").T
-            hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ self._of(f"{name}mlp.down_proj").T
-        return np.asarray(self._normed(hidden[-1:], "model.norm")[0] @ self._of("lm_head").T, np.float64)
+            hidden = self._after(number, hidden, mixed)
+        return self._logits(hidden)
+
+    def over(self, ids: list[int], places: list[int], kv: list[tuple[Array, Array]]) -> Array:
+        """Logits of the last of `ids`, run at these places over keys and values [kv_heads, tokens, size] of each layer, up to
+        their own place each, where theirs are written first."""
+        hidden = self._embedded(ids)
+        for number, (keys, values) in enumerate(kv):
+            layer = self._layer(number, hidden, places)
+            for row, place in enumerate(places):
+                keys[:, place], values[:, place] = layer.keys[:, row], layer.values[:, row]
+            mixed = np.zeros_like(layer.queries)
+            for head in range(self.kv_heads):
+                for row, place in enumerate(places):
+                    for mine in layer.group(head):
+                        before = keys[head][: place + 1], values[head][: place + 1]
+                        mixed[mine, row] = attend(layer.queries[mine, row], *before, np.ones(place + 1, bool), self.scale)
+            hidden = self._after(number, hidden, mixed)
+        return self._logits(hidden)
 
     def turned(self, vectors: Array, back: bool = False, places: list[int] | None = None) -> Array:
         """RoPE, pair by pair: [heads, tokens, size] at these positions; `back` undoes it."""
@@ -97,6 +107,26 @@ class Llama:
         """Attention of each query head of the group at this row, over tokens 0 to row, all seen."""
         layer = self.layers[number]
         return [softmax(layer.keys[head][: row + 1] @ layer.queries[mine, row] * self.scale) for mine in layer.group(head)]
+
+    def _embedded(self, ids: list[int]) -> Array:
+        return np.asarray(self.weights["model.embed_tokens.weight"][ids], np.float64)
+
+    def _layer(self, number: int, hidden: Array, places: list[int]) -> Layer:
+        name = f"model.layers.{number}."
+        normed = self._normed(hidden, name + "input_layernorm")
+        queries, keys, values = (self._split(normed @ self._of(f"{name}self_attn.{which}_proj").T) for which in "qkv")
+        return Layer(self.turned(queries, places=places), self.turned(keys, places=places), values)
+
+    def _after(self, number: int, hidden: Array, mixed: Array) -> Array:
+        name = f"model.layers.{number}."
+        hidden = hidden + mixed.transpose(1, 0, 2).reshape(len(hidden), -1) @ self._of(f"{name}self_attn.o_proj").T
+        normed = self._normed(hidden, name + "post_attention_layernorm")
+        gate = normed @ self._of(f"{name}mlp.gate_proj").T
+        up = normed @ self._of(f"{name}mlp.up_proj").T
+        return np.asarray(hidden + (gate / (1 + np.exp(-gate)) * up) @ self._of(f"{name}mlp.down_proj").T, np.float64)
+
+    def _logits(self, hidden: Array) -> Array:
+        return np.asarray(self._normed(hidden[-1:], "model.norm")[0] @ self._of("lm_head").T, np.float64)
 
     def _of(self, name: str) -> Array:
         return np.asarray(self.weights[name + ".weight"], np.float64)
@@ -231,3 +261,38 @@ def inf_llm(
             [sum(float(at.queries[mine, row] @ at.keys[head][token]) for token in tokens) / len(tokens) for tokens in chosen]
         )
     return [max(means) for means in zip(*found, strict=True)]
+
+
+def gathered(llama: Llama, ids: list[int], piece: int) -> list[tuple[Array, Array]]:
+    """Of each layer keys and values [kv_heads, tokens, size] of the pieces: run alone, RoPE taken out and put in again."""
+    found: list[tuple[list[Array], list[Array]]] = [([], []) for _ in range(llama.count)]
+    for start in range(0, len(ids), piece):
+        part = ids[start : start + piece]
+        llama.run(part)
+        for layer, (keys, values) in zip(llama.layers, found, strict=True):
+            plain = llama.turned(layer.keys, back=True)
+            keys.append(llama.turned(plain, places=list(range(start, start + len(part)))))
+            values.append(layer.values)
+    return [(np.concatenate(keys, 1), np.concatenate(values, 1)) for keys, values in found]
+
+
+def deviations(llama: Llama, ids: list[int], found: list[tuple[Array, Array]]) -> list[float]:
+    """Of each token, in the second layer."""
+    llama.run(ids)
+    scores = []
+    for token in range(len(ids)):
+        squares = 0.0
+        for true, other in zip((llama.layers[1].keys, llama.layers[1].values), found[1], strict=True):
+            for head in range(llama.kv_heads):
+                squares += sum((one - two) ** 2 for one, two in zip(true[head, token], other[head, token], strict=True))
+        scores.append(math.sqrt(squares))
+    return scores
+
+
+def blended(llama: Llama, ids: list[int], piece: int, count: int) -> tuple[list[int], Array, list[tuple[Array, Array]]]:
+    """Which `count` tokens are recomputed, the last one's logits, and each layer's keys and values."""
+    kv = gathered(llama, ids, piece)
+    scores = deviations(llama, ids, kv)
+    others = top(scores[piece:-1], count - 1)
+    places = sorted({piece + place for place in others} | {len(ids) - 1})
+    return places, llama.over([ids[place] for place in places], places, kv), kv

@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tenure.scbench.kv import Context
 from tenure.scbench.methods import METHODS, Method
+from tenure.scbench.methods.cacheblend import CacheBlend, Pieces
 from tenure.scbench.methods.expected import ExpectedAttention
 from tenure.scbench.methods.pyramidkv import PyramidKV
 from tenure.scbench.methods.snapkv import SnapKV
@@ -22,8 +23,18 @@ SIZE = 4
 CLOSE = 1e-4
 TOKENS = 57
 """Of a context: fourteen sealed blocks and an open one."""
+PIECE = 8
+"""Tokens: two blocks."""
 SMALL: dict[str, Method] = METHODS | {
-    method.name: method for method in (SnapKV(6, 3), PyramidKV(6, 3, slope=2), ExpectedAttention(ahead=24), TriShape(tail=5))
+    method.name: method
+    for method in (
+        SnapKV(6, 3),
+        PyramidKV(6, 3, slope=2),
+        ExpectedAttention(ahead=24),
+        TriShape(tail=5),
+        CacheBlend(PIECE),
+        Pieces(PIECE),
+    )
 }
 """The methods, with what is counted in tokens fit for a small context."""
 

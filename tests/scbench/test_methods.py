@@ -25,6 +25,7 @@ NAMES = sorted(SMALL)
 DROPPING = [name for name in NAMES if isinstance(SMALL[name], Dropping)]
 LOADING = [name for name in NAMES if isinstance(SMALL[name], Loading)]
 SHAPES = [name for name in NAMES if SMALL[name].stage == "generation"]
+FOUND = [name for name in NAMES if SMALL[name].stage == "retrieval"]
 
 
 def metadata(name: str) -> float:
@@ -41,13 +42,13 @@ def fits(budget: float, meta: float = 0.0, name: str = "", layer: int = 0) -> in
 
 def test_the_registry_is_by_name_and_by_stage() -> None:
     assert all(name == method.name for name, method in METHODS.items())
-    assert {method.stage for method in METHODS.values()} == {"none", "generation", "compression", "loading"}
+    assert {method.stage for method in METHODS.values()} == {"none", "generation", "retrieval", "compression", "loading"}
     for method in METHODS.values():
         assert method.memory == ("O(k)" if isinstance(method, Dropping) else "O(n)")
-        assert method.fixed == (isinstance(method, Rounding) or method.name == "dense")
+        assert method.fixed == (isinstance(method, Rounding) or method.name in ("dense", "pieces"))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not isinstance(SMALL[name], Rounding)])
+@pytest.mark.parametrize("name", ["dense", *(name for name in NAMES if not SMALL[name].fixed)])
 def test_a_budget_that_does_not_bind_is_exactly_dense(tiny: Any, name: str) -> None:
     wanted, logits = asked(tiny, METHODS["dense"], 1.0, ids(1, TOKENS), ids(2, 5))
     context, found = asked(tiny, SMALL[name], 1.0, ids(1, TOKENS), ids(2, 5))
@@ -58,7 +59,7 @@ def test_a_budget_that_does_not_bind_is_exactly_dense(tiny: Any, name: str) -> N
     assert SMALL[name].attention(TOKENS, 1.0) == "full"
 
 
-@pytest.mark.parametrize("name", [*DROPPING, *LOADING, *SHAPES])
+@pytest.mark.parametrize("name", [*DROPPING, *LOADING, *SHAPES, *FOUND])
 def test_a_budget_that_binds_changes_the_answer(tiny: Any, name: str) -> None:
     _, logits = asked(tiny, METHODS["dense"], 1.0, ids(1, TOKENS), ids(2, 5))
     assert not torch.equal(asked(tiny, SMALL[name], 0.25, ids(1, TOKENS), ids(2, 5))[1], logits)

@@ -88,7 +88,7 @@ def test_blocks_that_turns_filled_can_be_left_unread(tiny: Any) -> None:
     assert later.read <= 0.75 * context.kv.full
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(SMALL) if SMALL[name].stage != "generation"])
+@pytest.mark.parametrize("name", [name for name in sorted(SMALL) if SMALL[name].stage not in ("generation", "retrieval")])
 def test_one_dense_context_serves_all_methods(tiny: Any, name: str) -> None:
     """With more queries on record than a method needs, it decides as on a context of its own."""
     method = SMALL[name]

@@ -13,13 +13,14 @@ pytest.importorskip("transformers", reason="needs tenure[model]")
 from tenure.errors import ConfigError
 from tenure.scbench.contexts import Contexts
 from tenure.scbench.methods import METHODS
+from tenure.scbench.methods.cacheblend import CacheBlend, Pieces
 from tenure.scbench.model import Subject
 from tenure.scbench.modes import Answer, multi_request, multi_turn
 from tenure.scbench.runner import run
 from tenure.scbench.session import Session, Turn
 from tenure.scbench.tasks.base import Task
 
-from .making import SMALL
+from .making import PIECE, SIZE, SMALL
 
 LETTERS = string.ascii_lowercase + string.digits + ": \n.,;-" + string.ascii_uppercase[:19]
 CONTEXT = "a: 12\nb: 47\nc: 90\nd: 33\ne: 71\nf: 65\n"
@@ -96,13 +97,24 @@ def test_a_budget_that_does_not_bind_is_dense(subject: Any, name: str, mode: Any
 
 def test_a_context_is_encoded_once_for_all_that_share_it(subject: Any) -> None:
     contexts = Contexts(subject, 4)
-    names = [name for name, method in SMALL.items() if method.allow(10, 0.5) is None]
+    names = [name for name, method in SMALL.items() if method.stage not in ("generation", "retrieval")]
     for name in names:
         held = run(contexts, SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5).outcomes
         alone = run(Contexts(subject, 4), SESSION, Letters(), multi_request(SESSION), SMALL[name], 0.5).outcomes
         assert held == alone
     assert contexts.encoded == 1 + len(CONTEXT)
     assert contexts.asked == len(names) * contexts.encoded
+
+
+def test_a_runner_counts_what_was_recomputed(subject: Any) -> None:
+    contexts, tokens = Contexts(subject, SIZE), 1 + len(CONTEXT)
+    outcomes = run(contexts, SESSION, Letters(), multi_request(SESSION), CacheBlend(PIECE), 0.5).outcomes
+    assert (contexts.asked, contexts.encoded) == (tokens, int(0.5 * tokens))
+    assert all(one.resident == one.full == one.read for one in outcomes)
+    run(contexts, SESSION, Letters(), multi_request(SESSION), Pieces(PIECE), 0.5)
+    assert contexts.encoded == int(0.5 * tokens) + 1
+    run(contexts, SESSION, Letters(), multi_request(SESSION), CacheBlend(PIECE), 1.0)
+    assert contexts.encoded == int(0.5 * tokens) + 1 + tokens
 
 
 def test_what_is_dropped_is_not_resident(subject: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import AttentionInterface
@@ -16,7 +16,7 @@ from tenure.engines.support import layout_of, refuse_unsupported
 from tenure.errors import ConfigError, TokenError
 from tenure.scbench.kv import KV, Queries, Rotation, by_slot
 
-__all__ = ["Allow", "Ask", "Choose", "Job", "Pass", "attention", "run", "run_all"]
+__all__ = ["Allow", "Ask", "Choose", "Job", "Pass", "Work", "attention", "forward", "rotation_of", "run", "run_all"]
 
 _NAME = "tenure_scbench"
 _OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -39,6 +39,14 @@ Choose = Callable[[Ask], "torch.Tensor | None"]
 """Which sealed blocks of the context each new token reads: bool [kv_heads, new, sealed blocks]; None: all."""
 Allow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Positions of queries [n, 1] and of keys [1, n] to bool [n, n]: what a prefill computes. Causality is added."""
+
+
+class Work(Protocol):
+    """What answers each layer's attention in one pass, in the order of the layers."""
+
+    def layer(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        """Queries [heads, n, head_size] and keys and values [kv_heads, n, head_size] of the pass's tokens, RoPE applied, to what
+        they attend to [heads, n, head_size]."""
 
 
 class Pass(NamedTuple):
@@ -103,19 +111,28 @@ def run_all(model: Any, jobs: Sequence[Job], block_size: int = 16) -> list[Pass]
             integer("a token", token, 0, config.vocab_size - 1, TokenError)
         if job.context is not None and job.context.layers != layout.layers:
             raise ConfigError(f"the KV has {job.context.layers} layers: the model has {layout.layers}")
-    width = max(len(job.ids) for job in jobs)
-    tokens = torch.zeros((len(jobs), width), dtype=torch.long)
-    positions = torch.zeros_like(tokens)
-    for row, job in enumerate(jobs):  # rows end together: the last column is everyone's last token
-        tokens[row, width - len(job.ids) :] = torch.tensor(list(job.ids))
-        positions[row, width - len(job.ids) :] = torch.arange(job.start, job.start + len(job.ids))
     work = [_Work(layout.layers, job) for job in jobs]
-    asked = {"input_ids": tokens.to(model.device), "position_ids": positions.to(model.device)}
-    with torch.no_grad(), _in_place(config):
-        out = model(**asked, use_cache=False, logits_to_keep=1, tenure_work=work)
+    places = [torch.arange(job.start, job.start + len(job.ids)) for job in jobs]
+    logits = forward(model, [job.ids for job in jobs], places, work)
     if any(None in one.keys for one in work):
         raise ConfigError(f"{type(model).__name__} does not use transformers' attention interface: nothing can be read for it")
-    return [one.done(logits, model, block_size) for one, logits in zip(work, out.logits[:, -1], strict=True)]
+    return [one.done(last, model, block_size) for one, last in zip(work, logits, strict=True)]
+
+
+def forward(model: Any, ids: Sequence[Sequence[int]], positions: Sequence[torch.Tensor], work: Sequence[Work]) -> torch.Tensor:
+    """Runs rows of ids at their positions, with each row's `work` in the place of the model's attention; gives the logits of each
+    row's last token [rows, vocabulary]. Checks nothing: `run` does. What `work` raises comes through."""
+    width = max(map(len, ids))
+    tokens = torch.zeros((len(ids), width), dtype=torch.long)
+    places = torch.zeros_like(tokens)
+    for row, (these, at) in enumerate(zip(ids, positions, strict=True)):  # rows end together: the last column is all rows' last
+        tokens[row, width - len(these) :] = torch.tensor(list(these))
+        places[row, width - len(these) :] = at
+    asked = {"input_ids": tokens.to(model.device), "position_ids": places.to(model.device)}
+    rows = [(one, slice(width - len(these), width)) for one, these in zip(work, ids, strict=True)]
+    with torch.no_grad(), _in_place(model.config.get_text_config(decoder=True)):
+        logits: torch.Tensor = model(**asked, use_cache=False, logits_to_keep=1, tenure_work=rows).logits
+    return logits[:, -1]
 
 
 def attention(
@@ -213,10 +230,9 @@ def _attention_of_model(
     asked = [name for name in _OTHER_ATTENTION if settings.get(name) is not None]
     if asked:
         raise ConfigError(f"{type(module).__name__} asks for {', '.join(asked)}: only plain attention is measured")
-    work: list[_Work] = settings["tenure_work"]
-    out = query.new_zeros(query.shape) if len(work) > 1 else torch.empty_like(query)
-    for row, one in enumerate(work):
-        own = slice(query.shape[2] - one.new, None)
+    work: list[tuple[Work, slice]] = settings["tenure_work"]
+    out = torch.zeros_like(query)
+    for row, (one, own) in enumerate(work):
         out[row, :, own] = one.layer(module.layer_idx, query[row, :, own], key[row, :, own], value[row, :, own], scaling)
     return out.transpose(1, 2).contiguous(), None
 

@@ -11,7 +11,7 @@ import torch
 from tenure.checks import integer, positive
 from tenure.errors import ConfigError
 
-__all__ = ["KV", "Context", "Queries", "Rotation", "by_slot"]
+__all__ = ["KV", "Context", "Queries", "Rotation", "by_slot", "quarter", "turned"]
 
 Rotation = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Positions [n] to cosine and sine [n, head_size] of the model's RoPE, in fp32."""
@@ -170,6 +170,20 @@ def by_slot(blocks: torch.Tensor, slots: int, block_size: int) -> torch.Tensor:
     """A mask of sealed blocks [..., blocks] as one of slots [..., slots]; the open block's slots are in it."""
     sealed = blocks.repeat_interleave(block_size, -1)
     return torch.nn.functional.pad(sealed, (0, slots - sealed.shape[-1]), value=True)
+
+
+def turned(vectors: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Vectors [..., n, head_size] turned by RoPE's angles, given as cosine and sine [n or 1, head_size]; by `-sine`, back.
+    Raises ConfigError for RoPE that turns only some channels."""
+    if cosine.shape[-1] != vectors.shape[-1]:
+        raise ConfigError(f"RoPE turns {cosine.shape[-1]} of {vectors.shape[-1]} channels: one that turns all is needed")
+    return vectors * cosine + quarter(vectors) * sine
+
+
+def quarter(vectors: torch.Tensor) -> torch.Tensor:
+    """A quarter turn in each of RoPE's planes, which pair a channel with the one half the head further."""
+    first, second = vectors.chunk(2, -1)
+    return torch.cat([-second, first], -1)
 
 
 def _picked(part: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -32,9 +32,12 @@ def prefill(
     """Runs the model over a context the method's way, and has the method compress the KV.
 
     observe: for how many of the last tokens queries are recorded, in place of what the method needs: so that several methods can
-    `settle` one dense context. Raises TokenError, ConfigError.
+    `settle` one dense context. None are recorded where the method puts the context together. Raises TokenError, ConfigError.
     """
     positive("budget", budget, 1.0)
+    found = method.assemble(model, ids, budget, block_size)
+    if found is not None:
+        return settle(found, method, budget)
     wanted = method.observes if observe is None else observe
     done = run(model, ids, allow=method.allow(len(ids), budget), observe=wanted, block_size=block_size)
     return settle(Context(done.kv, done.queries, done.logits), method, budget)

@@ -2,6 +2,7 @@
 
 from tenure.scbench.methods.a_shape import AShape
 from tenure.scbench.methods.base import ALL, Choice, Method
+from tenure.scbench.methods.cacheblend import CacheBlend, Pieces
 from tenure.scbench.methods.codec import TierCodec
 from tenure.scbench.methods.dense import Dense
 from tenure.scbench.methods.dropping import ByToken, Dropping
@@ -30,6 +31,8 @@ METHODS: dict[str, Method] = {
         Dense(),
         AShape(),
         TriShape(),
+        CacheBlend(),
+        Pieces(),
         Streaming(),
         SnapKV(),
         PyramidKV(),

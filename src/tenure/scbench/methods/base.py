@@ -3,7 +3,8 @@ Prefills and readings call the hooks; a method keeps nothing between calls, and 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 
@@ -30,9 +31,10 @@ class Choice(Protocol):
 class Method:
     """One method. A new one overrides a hook (or a score of `Dropping`, `Loading` or `Rounding`) and joins `METHODS`.
 
-    stage: "generation", "compression" or "loading". memory: of what stays, "O(k)" or "O(n)". observes: of how many of the last
-    tokens it needs the queries. fixed: it has one size, whatever the budget. Budgets are fractions of the bytes of a KV that is
-    kept and read whole; at 1 every method that is not fixed is exactly dense attention.
+    stage: "generation", "retrieval", "compression" or "loading". memory: of what stays, "O(k)" or "O(n)". observes: of how many
+    of the last tokens it needs the queries. fixed: it has one size, whatever the budget. Budgets are fractions of the bytes of a
+    KV that is kept and read whole, in retrieval of the tokens that are run; at 1 every method that is not fixed is exactly dense
+    attention.
     """
 
     name: str
@@ -43,6 +45,10 @@ class Method:
 
     def allow(self, tokens: int, budget: float) -> Allow | None:
         """What the prefill of a context of `tokens` tokens computes; None: all."""
+        return None
+
+    def assemble(self, model: Any, ids: Sequence[int], budget: float, block_size: int) -> Context | None:
+        """The context put together from KV that other requests left; None: it is computed."""
         return None
 
     def compress(self, context: Context, budget: float) -> KV:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tenure.errors import ConfigError
-from tenure.scbench.kv import Context, Queries
+from tenure.scbench.kv import Context, Queries, quarter, turned
 from tenure.scbench.methods.base import ALL
 from tenure.scbench.methods.dropping import ByToken
 
@@ -41,19 +40,12 @@ class ExpectedAttention(ByToken):
         at = queries.positions(vectors.device)
         vectors = vectors[:, at >= self.sink] if int(at[-1]) >= self.sink else vectors
         cosine, sine = (part[-vectors.shape[1] :].float() for part in queries.rotation(at))
-        if cosine.shape[-1] != vectors.shape[-1]:
-            raise ConfigError(f"RoPE turns {cosine.shape[-1]} of {vectors.shape[-1]} channels: expected attention needs all")
-        plain = (vectors * cosine - _turned(vectors) * sine) / (cosine**2 + sine**2)
+        plain = turned(vectors, cosine, -sine) / (cosine**2 + sine**2)
         mean = plain.mean(1)
         centred = plain - mean[:, None]
         covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
         cosine, sine = queries.rotation(torch.arange(length, length + self.ahead, device=vectors.device))
         unit = torch.eye(vectors.shape[-1], device=vectors.device)
-        turn = torch.diag(cosine.float().mean(0)) + sine.float().mean(0)[:, None] * _turned(unit).T  # R q = cos q + sin turned(q)
+        # RoPE of q is cos q + sin quarter(q)
+        turn = torch.diag(cosine.float().mean(0)) + sine.float().mean(0)[:, None] * quarter(unit).T
         return mean @ turn.T, turn @ covariance @ turn.T
-
-
-def _turned(vectors: torch.Tensor) -> torch.Tensor:
-    """A quarter turn in each of RoPE's planes, which pair a channel with the one half the head further."""
-    first, second = vectors.chunk(2, -1)
-    return torch.cat([-second, first], -1)
