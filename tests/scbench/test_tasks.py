@@ -220,11 +220,11 @@ def test_known_sessions():
     ("name", "digest"),
     [
         ("icl_many_shot", "7b2227c968326c59"),
-        ("kv_needle", "5cad3be2c7eedea8"),
+        ("kv_needle", "16644bd72a08d0a0"),
         ("math_find", "2510624562002c65"),
-        ("multi_hop", "4fbdc013058cc34b"),
-        ("prefix_suffix", "3e8fdc44963c62ea"),
-        ("retr_kv", "26abea0d617f3020"),
+        ("multi_hop", "2f761d5a9824cb5a"),
+        ("prefix_suffix", "e228377ab6d38912"),
+        ("retr_kv", "cd07356c2bae05d3"),
     ],
 )
 def test_known_digests(name, digest):

@@ -13,7 +13,7 @@ except ImportError:  # pragma: no cover - needs an install without the extra
 from typing import Annotated, Any
 
 from tenure import __version__
-from tenure.cli import demo, doctor, generate, life, plan, replay, rollout, tour, why
+from tenure.cli import demo, doctor, generate, life, plan, replay, rollout, scbench, tour, why
 from tenure.errors import TenureError
 
 __all__ = ["app"]
@@ -64,3 +64,4 @@ app.command("demo")(demo.command)
 app.command("tour")(tour.command)
 app.command("doctor")(doctor.command)
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(scbench.app, name="scbench")

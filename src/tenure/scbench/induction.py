@@ -18,9 +18,9 @@ from tenure.identity import content_digest
 from tenure.models.cache import cache_folder, made_once
 from tenure.scbench.lexicon import VOCABULARY, Lexicon
 
-__all__ = ["Induction", "fresh", "induction", "kept"]
+__all__ = ["Induction", "fresh", "induction", "kept", "trained"]
 
-FORMAT = 1
+FORMAT = 2
 """Of the weights: another shape, lexicon or training, another number."""
 LAYERS, HEADS, WIDTH, HEAD, INNER = 2, 8, 128, 32, 16
 CONTEXT = 8192
@@ -143,11 +143,16 @@ def kept(seed: int, make: Callable[[], Any]) -> Path:
 def induction(seed: int = 0) -> Induction:
     """The trained model of this seed. Raises ConfigError when it has not been trained on this machine."""
     folder = cache_folder() / _name(seed)
-    if not _usable(folder):
+    if not trained(seed):
         raise ConfigError(f"no induction model of seed {seed} in {cache_folder()}: `tenure scbench train` makes one in minutes")
     model = _shaped()
     model.load_state_dict(load_file(folder / _WEIGHTS))
     return Induction(model.eval(), Lexicon(), json.loads((folder / _ABOUT).read_text())["weights"])
+
+
+def trained(seed: int = 0) -> bool:
+    """Whether the model of this seed is on this machine. Raises ConfigError for a seed that is none."""
+    return _usable(cache_folder() / _name(seed))
 
 
 def _name(seed: int) -> str:

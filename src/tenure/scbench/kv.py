@@ -4,7 +4,7 @@ Made by forward passes, thinned and rounded by methods, read by later passes; no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -152,12 +152,20 @@ class Context:
     """What requests share: KV, the queries that were recorded with it, and the logits of the token to come [vocabulary].
 
     recomputed: how many of its tokens were run through the whole model for it, where the KV of the others was found; None: all.
+    known: what methods computed of it and will want again, at other budgets.
     """
 
     kv: KV
     queries: Queries | None = None
     logits: torch.Tensor | None = None
     recomputed: int | None = None
+    known: dict[object, torch.Tensor] = field(default_factory=dict, repr=False)
+
+    def once(self, key: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What `make` gives, made at the first call with this key. Not to be changed."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
     def observed(self) -> Queries:
         """The queries. Raises ConfigError where none were recorded."""

@@ -46,7 +46,7 @@ def prefill(
 def settle(context: Context, method: Method, budget: float = 1.0) -> Context:
     """The context after the method has compressed its KV; the one that is given stays as it is. Raises ConfigError."""
     positive("budget", budget, 1.0)
-    return replace(context, kv=method.compress(context, budget))
+    return replace(context, kv=method.compress(context, budget), known={})
 
 
 class Reading:

@@ -37,6 +37,7 @@ class Server:
         one = DeviceArena.block_bytes_of(layout_of(subject.model), block_size, dtype_name(subject.model.dtype))
         room = -(-integer("tokens", tokens, 1, 1 << 31) // block_size) * one
         self._node = node_for(subject.model, device_bytes=room, host_bytes=2 * room, block_size=block_size)
+        self._runs = 0
         self._engine = Engine(subject.model, self._node, who=Identity(model=subject.name, weights=subject.digest))
 
     def close(self) -> None:
@@ -44,10 +45,12 @@ class Server:
         self._node.close()
 
     def run(self, session: Session, task: Scores, steps: Sequence[Step], reuse: bool) -> Asked:
-        """One session by its steps, each answer from a prompt of all that was said. Without `reuse`, each is computed whole."""
+        """One session by its steps, each answer from a prompt of all that was said. Without `reuse`, each is computed whole; with
+        it, nothing is hit that an earlier call left."""
         prompt: list[int] = []
         marked = 0
         tokens, done = 0, Asked()
+        self._runs += 1
         began = perf_counter()
         for step in steps:
             if isinstance(step, Encode):
@@ -96,7 +99,7 @@ class Server:
         if not reuse:
             yield None
             return
-        with self._engine.cache(ids, room=room, strict=False) as cache:
+        with self._engine.cache(ids, tenant=f"run {self._runs}", room=room, strict=False) as cache:
             yield cache
 
     @property

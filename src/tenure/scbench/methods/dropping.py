@@ -51,5 +51,6 @@ class ByToken(Dropping):
     def blocks(self, context: Context, layer: int, room: int) -> torch.Tensor:
         """Sums over blocks."""
         size = context.kv.block_size
-        scores = self.tokens(context, layer)[:, : context.kv.sealed(layer) * size]
+        every = context.once((self, layer), lambda: self.tokens(context, layer))
+        scores = every[:, : context.kv.sealed(layer) * size]
         return scores.unflatten(1, (-1, size)).sum(-1)

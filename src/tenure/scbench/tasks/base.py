@@ -15,7 +15,7 @@ from tenure.scbench.session import Session, Turn
 
 __all__ = ["SOLVED", "Task", "drawn"]
 
-SOLVED = 16
+SOLVED = 8
 """How many solved questions a primer shows at most: a small model answers nothing without them."""
 T = TypeVar("T")
 

@@ -1,0 +1,212 @@
+"""`tenure scbench`: what dropping, rounding, selecting or sharing KV costs a model over turns and across requests. It plans the
+grids and shows how far they are; the benchmark's own package measures and reports."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from tenure.checks import integer
+from tenure.errors import ConfigError, TenureError
+
+if TYPE_CHECKING:
+    from tenure.scbench.grid import Grid
+
+app = typer.Typer(invoke_without_command=True, help="Measure what shortcuts on KV cost over turns and across requests.")
+
+_INTERRUPTED = 130
+_QUICK = {"sessions": 4, "turns": 3, "budgets": (0.25,), "timed": 1}
+_QUICK_METHODS = (
+    "dense",
+    "streaming",
+    "snapkv",
+    "random",
+    "kivi-int4",
+    "codec-int8",
+    "quest",
+    "oracle",
+    "cacheblend",
+    "prefix",
+    "recompute",
+)
+_ASIDE = ("pyramidkv", "random-reads")
+"""Not in the default grid: the one is SnapKV with a budget that falls by layers, the other a second control."""
+
+
+@app.callback()
+def command(
+    ctx: typer.Context,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="induction, smollm2, or a folder of a llama-like model; again for more.", show_default="both"),
+    ] = None,
+    task: Annotated[list[str] | None, typer.Option(help="A task; again for more.", show_default="those the model can do")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="A method besides dense; again for more.", show_default="all")] = None,
+    budget: Annotated[
+        list[float] | None, typer.Option(help="A fraction of the KV's bytes; again for more.", show_default="1/2 to 1/16")
+    ] = None,
+    mode: Annotated[list[str] | None, typer.Option(help="multi_turn or multi_request.", show_default="both")] = None,
+    sessions: Annotated[int | None, typer.Option(help="Sessions a task.", show_default="30; 4 with --quick")] = None,
+    turns: Annotated[int | None, typer.Option(help="Questions a session.", show_default="5; 3 with --quick")] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TASK=N", help="How long a task's sessions are, in its units.", show_default="found out"),
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="The longest context that is tried when a size is found out.")] = 2048,
+    block_size: Annotated[int, typer.Option(help="Tokens per block.")] = 16,
+    dtype: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.", show_default="bf16; induction: fp32")] = None,
+    device: Annotated[str, typer.Option(help="Where models run, as torch names it.")] = "cpu",
+    data: Annotated[Path | None, typer.Option(help="A folder of SCBench's own scbench_*.jsonl: its tasks instead.")] = None,
+    own: Annotated[bool, typer.Option("--self", help="Keep the model's own answers, instead of the true ones.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few sessions and methods, in some minutes.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes of one thread each.", show_default="one a core")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for rows and report; run again to go on.")] = Path("out/scbench"),
+) -> None:
+    """Run sessions with every method and budget in both modes, and report what each costs, with intervals."""
+    if ctx.invoked_subcommand is not None:
+        return
+    _needed()
+    from tenure.scbench.kept import Kept
+    from tenure.scbench.working import measure
+
+    console = Console(stderr=True)
+    usual: dict[str, Any] = dict(_QUICK) if quick else {}
+    usual |= {name: value for name, value in (("sessions", sessions), ("turns", turns)) if value is not None}
+    usual |= {"budgets": tuple(sorted(budget, reverse=True))} if budget else {}
+    usual |= {"modes": tuple(mode)} if mode else {}
+    usual |= {"block_size": block_size, "own": own, "device": device, "methods": _methods(method, quick)}
+    integer("--tokens", tokens, 64, 1 << 31)
+    grids = _planned(console, model or ["induction", "smollm2"], task, dict(map(_size, size or ())), tokens, dtype, data, usual)
+    with Kept(out, grids) as kept:
+        try:
+            with _bar(console) as bar:
+                going = bar.add_task("sessions", total=len(kept.units), completed=len(kept.units) - len(kept.missing))
+                measure(kept, grids, os.cpu_count() or 1 if jobs is None else jobs, lambda unit: bar.advance(going))
+        except KeyboardInterrupt:
+            console.print(f"{len(kept.missing)} of {len(kept.units)} sessions are left: run it again to go on.")
+            raise typer.Exit(_INTERRUPTED) from None
+        report(kept.rows, out, grids, _command(ctx))
+
+
+@app.command()
+def train(seed: Annotated[int, typer.Option(help="Of its first weights and its lessons.")] = 0) -> None:
+    """Train the induction model, in minutes on two cores, unless this machine has it already."""
+    _needed()
+    from tenure.scbench.train import Progress, train
+
+    with _bar(Console(stderr=True)) as bar:
+        going = bar.add_task("training")
+
+        def progress(step: Progress) -> None:
+            bar.update(going, total=step.steps, completed=step.step)
+
+        folder = train(seed, progress)
+    typer.echo(folder)
+
+
+def report(rows: Iterable[Any], out: Path, grids: list[Grid], command: str) -> None:
+    """Writes the report of what there is, and prints its tables."""
+    from tenure.scbench import about
+    from tenure.scbench.report import write
+
+    typer.echo(write(rows, out, about.described(grids, command)).text)
+    typer.echo(f"{out / 'index.html'}")
+
+
+def _planned(
+    console: Console,
+    models: list[str],
+    tasks: list[str] | None,
+    sizes: dict[str, int],
+    tokens: int,
+    dtype: str | None,
+    data: Path | None,
+    usual: dict[str, Any],
+) -> list[Grid]:
+    """A grid a model, with sizes that the model can do. Raises ConfigError when there is nothing that it can."""
+    from tenure.scbench.grid import Grid
+    from tenure.scbench.induction import trained
+    from tenure.scbench.model import subject
+    from tenure.scbench.original import ORIGINAL
+    from tenure.scbench.sizes import FLOOR, KNOWN, chosen
+    from tenure.scbench.tasks import TASKS
+
+    grids: list[Grid] = []
+    for model in models:
+        if model == "induction" and not trained():
+            console.print("The induction model is trained first; this takes some minutes, once.")
+            train(0)
+        kind = dtype or ("fp32" if model == "induction" else "bf16")
+        if data is not None:
+            there = tasks or [name for name in ORIGINAL if (data / f"scbench_{name}.jsonl").is_file()]
+            grids.append(Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(there, 0), **usual))
+            continue
+        known = KNOWN.get(model, {})
+        found: dict[str, int] = {}
+        for name in tasks or list(known or TASKS):
+            if name not in TASKS:
+                raise ConfigError(f"task {name!r} is not known: one of {', '.join(TASKS)} is needed")
+            if name in sizes or name in known:
+                found[name] = sizes.get(name, known.get(name, 0))
+                continue
+            tried = chosen(subject(model, kind, usual["device"]), name, tokens, usual.get("turns", 5))
+            for one in tried:
+                console.print(
+                    f"{model}, {name} of {one.size} {TASKS[name].unit} ({one.tokens} tokens): dense scores {one.dense:.2f}"
+                )
+            if tried[-1].dense >= FLOOR:
+                found[name] = tried[-1].size
+            else:
+                console.print(f"{model} cannot do {name}: what a method loses there would be noise. It is left out.")
+        if not found:
+            raise ConfigError(f"{model} can do none of these tasks, so there is nothing to measure: try another model")
+        grids.append(Grid(model=model, dtype=kind, sizes=found, **usual))
+    return grids
+
+
+def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:
+    from tenure.scbench.methods import METHODS
+    from tenure.scbench.serving import SERVED
+
+    if asked is not None:
+        return ("dense", *(name for name in asked if name != "dense"))
+    every = [*METHODS, *SERVED]
+    return tuple(name for name in every if (name in _QUICK_METHODS if quick else name not in _ASIDE))
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.isdigit():
+        raise ConfigError(f"--size is {text!r}: TASK=N is needed, like retr_kv=128")
+    return name, int(number)
+
+
+def _command(ctx: typer.Context) -> str:
+    """What was typed, with options by their long names."""
+    words = ["tenure", "scbench"]
+    for part in ctx.command.params:
+        source = ctx.get_parameter_source(part.name) if part.name else None
+        if part.name and source is not None and source.name == "COMMANDLINE":
+            value = ctx.params[part.name]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [part.opts[0]] if one is True else [part.opts[0], str(one)]
+    return shlex.join(words)
+
+
+def _bar(console: Console) -> Bar:
+    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    return Bar(*parts, console=console)
+
+
+def _needed() -> None:
+    if missing := [name for name in ("torch", "transformers", "safetensors") if importlib.util.find_spec(name) is None]:
+        raise TenureError(f"scbench needs {', '.join(missing)}: pip install 'tenure[cli,lab,model]'")
