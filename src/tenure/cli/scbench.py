@@ -20,6 +20,7 @@ from tenure.errors import ConfigError, TenureError
 
 if TYPE_CHECKING:
     from tenure.scbench.grid import Grid
+    from tenure.scbench.model import Subject
 
 app = typer.Typer(invoke_without_command=True, help="Measure what shortcuts on KV cost over turns and across requests.")
 
@@ -148,7 +149,8 @@ def _planned(
         kind = dtype or ("fp32" if model == "induction" else "bf16")
         if data is not None:
             there = tasks or [name for name in ORIGINAL if (data / f"scbench_{name}.jsonl").is_file()]
-            grids.append(Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(there, 0), **usual))
+            fitting = _fitting(console, subject(model, kind, usual["device"]), data, there, usual)
+            grids.append(Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(fitting, 0), fitting=fitting, **usual))
             continue
         known = KNOWN.get(model, {})
         found: dict[str, int] = {}
@@ -171,6 +173,27 @@ def _planned(
             raise ConfigError(f"{model} can do none of these tasks, so there is nothing to measure: try another model")
         grids.append(Grid(model=model, dtype=kind, sizes=found, **usual))
     return grids
+
+
+def _fitting(console: Console, one: Subject, data: Path, tasks: list[str], usual: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of each of SCBench's own tasks the sessions that fit into the model's context. Raises ConfigError when there are none."""
+    from tenure.scbench.grid import prompt_tokens
+    from tenure.scbench.original import ORIGINAL
+
+    found: dict[str, tuple[int, ...]] = {}
+    for name in tasks:
+        if name not in ORIGINAL:
+            raise ConfigError(f"task {name!r} is none of SCBench's: one of {', '.join(ORIGINAL)} is needed")
+        every = list(ORIGINAL[name].read(data, usual.get("turns", 5)))
+        fit = [each.seed for each in every if prompt_tokens(one, each, usual["own"]) <= one.context]
+        console.print(f"{name}: {len(fit)} of {len(every)} sessions fit into the {one.context} tokens of {one.name}")
+        if fit:
+            found[name] = tuple(fit)
+    if not found:
+        raise ConfigError(
+            f"no session of {data} can be measured: scbench_NAME.jsonl with contexts of at most {one.context} tokens are needed"
+        )
+    return found
 
 
 def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:

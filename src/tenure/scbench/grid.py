@@ -23,7 +23,7 @@ from tenure.scbench.serving import SERVED, Server
 from tenure.scbench.session import Session
 from tenure.scbench.tasks import TASKS, Task
 
-__all__ = ["BUDGETS", "Cell", "Grid", "Measuring"]
+__all__ = ["BUDGETS", "Cell", "Grid", "Measuring", "prompt_tokens"]
 
 BUDGETS = (0.5, 0.25, 0.125, 0.0625)
 """At 1 every method that has a budget is dense, to the bit."""
@@ -41,9 +41,10 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions of one model, and all that is done with each.
 
     model, dtype, device: as `subject` takes them. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
-    data: the folder of such data, then all tasks are of it. budgets: for methods that have one. sessions: of each task, seeds
-    from 0. own: in a conversation the model's own answers stay. timed: how many of a task's sessions are conversations in which
-    each method runs alone, for its seconds. Raises ConfigError.
+    data: the folder of such data, then all tasks are of it. fitting: of such a task the sessions that fit into the model's
+    context, by their number. budgets: for methods that have one. sessions: of each task at most, seeds from 0. own: in a
+    conversation the model's own answers stay. timed: how many of a task's sessions are conversations in which each method runs
+    alone, for its seconds. Raises ConfigError.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     sizes: dict[str, int]
     data: str = ""
+    fitting: dict[str, tuple[int, ...]] = {}
     methods: tuple[str, ...]
     budgets: tuple[float, ...] = BUDGETS
     modes: tuple[str, ...] = tuple(MODES)
@@ -69,10 +71,18 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("sessions", "turns", "block_size"):
             integer(name, getattr(self, name), 1, 65535)
         integer("timed", self.timed, 0, self.sessions)
+        if self.data and self.fitting.keys() != self.sizes.keys():
+            raise ConfigError(
+                f"fitting has {', '.join(self.fitting) or 'nothing'}: the sessions of {', '.join(self.sizes)} are needed"
+            )
         if "dense" not in self.methods:
             raise ConfigError("methods lack dense: every other is compared with it")
         if not self.budgets and not all(_fixed(name) for name in self.methods):
             raise ConfigError("there are no budgets: methods need at least one, above 0 and at most 1")
+
+    def seeds(self, task: str) -> tuple[int, ...]:
+        """Of a task's sessions."""
+        return tuple(self.fitting[task] if self.data else range(self.sessions))[: self.sessions]
 
     @property
     def cells(self) -> list[Cell]:
@@ -98,19 +108,11 @@ class Measuring:
         self._server = self._contexts = None
         self._task = ""
 
-    def tokens(self, task: str, seed: int) -> int:
-        """Of the longest prompt of a session."""
-        session = self._session(task, seed)
-        texts = [session.context, session.primer]
-        texts += [turn.query + turn.answer + session.close for turn in session.turns]
-        most = sum(turn.limit for turn in session.turns) if self.grid.own else session.turns[-1].limit
-        return len(self.subject.start) + sum(len(self.subject.encode(text)) for text in texts) + most
-
     def session(self, task: str, seed: int) -> list[Row]:
         """The rows of one session, a row a cell, in the cells' order. Raises ConfigError for a session that does not fit into the
         model's context."""
         grid, session = self.grid, self._session(task, seed)
-        tokens = self.tokens(task, seed)
+        tokens = prompt_tokens(self.subject, session, grid.own)
         if tokens > self.subject.context:
             raise ConfigError(f"session {seed} of {task} takes {tokens} tokens: {grid.model} was made for {self.subject.context}")
         contexts = self._made(task, tokens)
@@ -119,7 +121,7 @@ class Measuring:
             steps = multi_turn(session, own=grid.own) if mode == "multi_turn" else MODES[mode](session)
             cells = [cell for cell in grid.cells if cell.mode == mode]
             lanes = {cell: Lane(METHODS[cell.method], cell.budget) for cell in cells if cell.method in METHODS}
-            alone = seed < grid.timed and mode == "multi_turn"
+            alone = seed in grid.seeds(task)[: grid.timed] and mode == "multi_turn"
             if alone:
                 found = {cell: self._alone(session, task, steps, lane, tokens) for cell, lane in lanes.items()}
             else:
@@ -180,6 +182,14 @@ class Measuring:
             encoding=asked.encoding if timed or served else None,
             seconds=asked.seconds if timed or served else None,
         )
+
+
+def prompt_tokens(subject: Subject, session: Session, own: bool = False) -> int:
+    """Of the longest prompt of a session, with its answer. own: the model's answers stay in it."""
+    texts = [session.context, session.primer]
+    texts += [turn.query + turn.answer + session.close for turn in session.turns]
+    most = sum(turn.limit for turn in session.turns) if own else session.turns[-1].limit
+    return len(subject.start) + sum(len(subject.encode(text)) for text in texts) + most
 
 
 @cache

@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -38,6 +39,9 @@ class Kept:
     """
 
     def __init__(self, folder: Path, grids: Sequence[Grid]) -> None:
+        names = [_name(grid) for grid in grids]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"models are called {', '.join(names)}: their rows could not be told apart")
         self.folder, self._grids = folder, tuple(grids)
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / _ROWS).open("ab")
@@ -67,15 +71,13 @@ class Kept:
 
     @property
     def units(self) -> list[Unit]:
-        """All there are to measure; a seed of every task before the next seed, so that what there is can be compared."""
-        most = max(grid.sessions for grid in self._grids)
-        return [
-            Unit(place, task, seed)
-            for seed in range(most)
+        """All there are to measure; a session of every task before the next session, so that what there is can be compared."""
+        parts = [
+            [Unit(place, task, seed) for seed in grid.seeds(task)]
             for place, grid in enumerate(self._grids)
             for task in grid.sizes
-            if seed < grid.sessions
         ]
+        return [unit for units in zip_longest(*parts) for unit in units if unit is not None]
 
     @property
     def missing(self) -> list[Unit]:
@@ -121,9 +123,14 @@ class Kept:
 
     def _unit(self, row: Row) -> Unit:
         for place, grid in enumerate(self._grids):
-            if row.model == Path(grid.model).name and row.task in grid.sizes:
+            if row.model == _name(grid) and row.task in grid.sizes:
                 return Unit(place, row.task, row.seed)
         raise ConfigError(f"{self.folder} has rows of {row.model} and {row.task}, which are in no grid of it")
+
+
+def _name(grid: Grid) -> str:
+    """As rows call its model."""
+    return Path(grid.model).resolve().name
 
 
 def _apart(grid: Grid) -> Grid:

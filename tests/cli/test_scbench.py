@@ -1,0 +1,117 @@
+"""`tenure scbench` end to end on a small model, in processes of its own: what it leaves, that it goes on, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+for package in ("typer", "matplotlib", "torch", "transformers", "xxhash", "zstandard", "ml_dtypes"):
+    pytest.importorskip(package, reason="needs tenure[cli,lab,model]")
+
+from tenure.scbench.results import Row, read_rows
+from tests.scbench.test_subject import users
+
+MAIN = "from tenure.cli.main import app\nif __name__ == '__main__':\n    app()\n"
+SMALL = """--task retr_kv --size retr_kv=12 --sessions 3 --turns 2 --budget 0.5 --dtype fp32
+  --method snapkv --method quest --method kivi-int4"""
+
+
+class Place:
+    """A folder with a model, in which the command is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        users(folder / "mine", max_position_embeddings=2048)
+        (folder / "main.py").write_text(MAIN)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "main.py", "scbench", "--model", "mine", *words]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        return subprocess.Popen(command, cwd=self.folder, env=os.environ | {"COLUMNS": "200"}, **pipes)
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def rows(self, out: str) -> list[Row]:
+        """Without their seconds, which are never the same; in order."""
+        found = [msgspec.structs.replace(one, encoding=None, seconds=None) for one in read_rows(self.folder / out / "rows.jsonl")]
+        return sorted(found, key=lambda one: (one.seed, one.mode, one.method))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("scbench"))
+
+
+@pytest.fixture(scope="module")
+def whole(place: Place) -> tuple[int, str, str]:
+    return place.run(*SMALL.split(), "--method", "prefix", "--method", "recompute", "--jobs", "2", "--out", "whole")
+
+
+def test_it_leaves_rows_and_a_report(place: Place, whole: tuple[int, str, str]) -> None:
+    code, out, err = whole
+    assert code == 0, err
+    assert len(place.rows("whole")) == 3 * 2 * 6
+    found = json.loads((place.folder / "whole" / "results.json").read_text())
+    assert found["grid"]["command"].startswith("tenure scbench --model mine --task retr_kv --size retr_kv=12")
+    page = (place.folder / "whole" / "index.html").read_text()
+    assert "snapkv" in page
+    assert "snapkv" in out
+    assert "3/3" in err or "index.html" in out
+
+
+def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> None:
+    words = (*SMALL.split(), "--method", "prefix", "--method", "recompute", "--jobs", "1", "--out", "killed")
+    process = place.start(*words)
+    file, deadline = place.folder / "killed" / "rows.jsonl", time.monotonic() + 200
+    while not (file.exists() and file.stat().st_size) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert 0 < len(place.rows("killed")) < len(place.rows("whole")), "the kill has to come midway"
+    assert place.run(*words)[0] == 0
+    assert place.rows("killed") == place.rows("whole")
+    code, out, err = place.run(*SMALL.split(), "--out", "killed")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"tenure: killed has the rows of another grid: .*\n", err)
+
+
+def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
+    code, _, err = place.run(*SMALL.split(), "--self", "--mode", "multi_turn", "--out", "own")
+    assert code == 0, err
+    own = {one.seed: one for one in place.rows("own") if one.method == "dense"}
+    for one in place.rows("whole"):
+        if (one.mode, one.method) == ("multi_turn", "dense"):
+            assert own[one.seed].predictions[0] == one.predictions[0]
+            assert own[one.seed].asked != one.asked
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--task retr", "task 'retr' is not known: one of retr_kv"),
+        ("--method snap", "method 'snap' is not known"),
+        ("--size retr_kv", "--size is 'retr_kv'"),
+        ("--budget 2", "budget is 2"),
+        ("--model nowhere", "'nowhere' is no model"),
+        ("--data nowhere", "nowhere"),
+        ("--task retr_kv --size retr_kv=4000", r"takes \d+ tokens: mine was made for 2048"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(place: Place, words: str, message: str) -> None:
+    code, out, err = place.run("--dtype", "fp32", "--jobs", "1", *words.split(), "--out", "refused")
+    assert (code, out) == (2, "")
+    assert re.search(f"tenure: .*{message}", err)
+    assert "Traceback" not in err
