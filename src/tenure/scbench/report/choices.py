@@ -96,18 +96,25 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
     if not lost and all(text == LOSSLESS for text in grades.values()):
         return f"{why}: nothing was lost."
     if not lost:
-        return f"{why}, and {words.percent(_least(one))} of dense's accuracy is enough."
+        return f"{why}, and {_enough(one)}."
     if len(lost) == len(grades):
-        return f"Not for such tasks: less than {USABLE:g} of dense's accuracy is left throughout ({_told(lost)})."
+        return (
+            f"Not for such tasks: everywhere more than {words.percent(1 - USABLE)} of dense's accuracy is lost ({_told(lost)})."
+        )
     kept = [part for part in grades if part not in lost]
     if kept == ["turn 1"]:
-        return f"{why}, and only if the question is known before and is the last one ({_told(lost)})."
-    return f"{why}, and only for {' and '.join(kept)} ({_told(lost)})."
+        return f"{why}, and only if the question is known before and none follows (lost: {_told(lost)})."
+    return f"{why}, and only for {' and '.join(kept)} (lost: {_told(lost)})."
 
 
-def _least(one: Pool) -> float:
-    return min(part.relative.value for part in one.parts().values() if part.relative is not None)
+def _enough(one: Pool) -> str:
+    """What has to be good enough where all is usable, and not all lossless."""
+    relative = [part.relative for part in one.parts().values() if part.relative is not None]
+    value, low = min(part.value for part in relative), min(part.low for part in relative)
+    if value < 1:
+        return f"{words.percent(value)} of dense's accuracy is enough"
+    return f"a loss of {words.percent(1 - low)}, which was not seen but is not excluded, can be borne"
 
 
 def _told(lost: dict[str, str]) -> str:
-    return "; ".join(f"{part} {text}" for part, text in lost.items())
+    return ", ".join(f"{part}: {text.removeprefix('loses ')}" for part, text in lost.items())

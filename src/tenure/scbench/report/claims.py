@@ -19,19 +19,20 @@ __all__ = ["Claims", "Finding", "Reuse", "claims"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One claim about a model at one budget (None: at none in particular), the estimate that decides it, the verdict in words."""
+    """One claim about a model. at: the budget, or the method of one size, that it is about; "" for none. estimate: that
+    decides it. verdict: in words."""
 
     model: str
     about: str
     statement: str
-    budget: float | None
+    at: str
     estimate: Estimate | None
     verdict: str
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):
-    """Method "prefix" against "recompute" in one mode. answers: that both gave; different: those that are not the same text;
-    same: the share that is; difference: of the scores; saved: of prompt tokens; seconds_ratio: of a session's whole time (median)."""
+    """Method "prefix" against "recompute" in one mode. answers: that both gave; different: those that are not the same
+    text; same: the share that is; difference: of scores; saved: of prompt tokens; seconds_ratio: of the whole time (median)."""
 
     model: str
     mode: str
@@ -70,11 +71,9 @@ def claims(samples: Samples) -> Claims:
         for label, settings in kinds.items():
             pools = list(_pools(samples, model, label, settings, good))
             (dropping if label == _DROPPERS else controls if label == _CONTROLS else keeping).extend(pools)
-            single = {budget for _, budget in settings} == {
-                1
-            }  # of one size each, and not comparable: rounding to 8 and to 2 bits
+            single = all(budget == 1 for _, budget in settings)  # of one size each: each for itself
             judged = pools if single and label != _CONTROLS else [one for one in pools if one.label == label]
-            findings += [found for one in judged for found in _judged(one)]
+            findings += [found for one in judged for found in _judged(one, label)]
         findings += _contrasts(samples, model, good, kinds)
         reuse = [one for mode in samples.names(2) if (one := _reuse(samples, model, mode)) is not None]
         findings += [found for one in reuse for found in _exact(one)]
@@ -114,19 +113,15 @@ def _pools(samples: Samples, model: str, label: str, settings: dict[Setting, Row
             yield found
 
 
-def _judged(one: Pool) -> Iterator[Finding]:
-    """What is claimed of all methods of a kind."""
+def _judged(one: Pool, label: str) -> Iterator[Finding]:
+    """What is claimed of the methods of a kind."""
+    at = words.budget(one.budget) if one.label == label else one.label
     for name, part in one.parts().items():
         statement = f"at least {verdicts.USABLE:g} of dense's accuracy is kept: {name}"
-        yield Finding(one.model, one.label, statement, one.budget, part.relative, verdicts.keeps(part.relative))
+        yield Finding(one.model, label, statement, at, part.relative, verdicts.keeps(part.relative))
     if one.fall is not None:
         yield Finding(
-            one.model,
-            one.label,
-            "accuracy falls after turn 1 by more than dense's",
-            one.budget,
-            one.fall,
-            verdicts.above(one.fall),
+            one.model, label, "accuracy falls after turn 1 by more than dense's", at, one.fall, verdicts.above(one.fall)
         )
 
 
@@ -143,7 +138,7 @@ def _contrasts(samples: Samples, model: str, tasks: Sequence[str], kinds: dict[s
             found = contrast(samples, model, mode, tasks, sides, part)
             if found is not None:
                 statement = f"reading a part of all KV scores higher than dropping as much: {name}"
-                yield Finding(model, "read a part, or drop it", statement, budget, found, verdicts.above(found))
+                yield Finding(model, "read a part, or drop it", statement, words.budget(budget), found, verdicts.above(found))
 
 
 def _reuse(samples: Samples, model: str, mode: str) -> Reuse | None:
@@ -188,12 +183,12 @@ def _exact(one: Reuse) -> Iterator[Finding]:
         if one.different
         else f"holds: all {one.answers:,} are the same"
     )
-    yield Finding(one.model, about, "reuse changes no answer", None, one.same, verdict)
-    yield Finding(one.model, about, "reuse costs no accuracy", None, one.difference, verdicts.stays(one.difference))
+    yield Finding(one.model, about, "reuse changes no answer", "", one.same, verdict)
+    yield Finding(one.model, about, "reuse costs no accuracy", "", one.difference, verdicts.stays(one.difference))
     if one.seconds_ratio is not None:
         faster = "holds" if one.seconds_ratio < 1 and one.saved > 0 else "does not hold"
         numbers = f"{words.percent(one.saved)} of the prompts' tokens not run, {words.times(one.seconds_ratio)} of the time"
-        yield Finding(one.model, about, "reuse saves prefill and time", None, None, f"{faster}: {numbers}")
+        yield Finding(one.model, about, "reuse saves prefill and time", "", None, f"{faster}: {numbers}")
 
 
 def _agreed(one: Row, other: Row) -> list[bool]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from tenure.scbench.report.statistics import Estimate
 
-__all__ = ["budget", "group", "interval", "number", "percent", "times"]
+__all__ = ["budget", "group", "interval", "number", "percent", "plain", "times"]
 
 _NOTHING = "-"
 
@@ -49,3 +49,8 @@ def budget(value: float) -> str:
 def group(stage: str, memory: str) -> str:
     """What methods are shown together: their stage, which compression splits by what it leaves."""
     return {"none": "dense"}.get(stage, f"{stage}, {memory}" if stage == "compression" else stage)
+
+
+def plain(text: str) -> str:
+    """A name on one line, without what no page or picture can show."""
+    return "".join(one if one.isprintable() else " " for one in text)
