@@ -98,9 +98,7 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
     if not lost:
         return f"{why}, and {_enough(one)}."
     if len(lost) == len(grades):
-        return (
-            f"Not for such tasks: everywhere more than {words.percent(1 - USABLE)} of dense's accuracy is lost ({_told(lost)})."
-        )
+        return f"Not for such tasks: each loses more than {words.percent(1 - USABLE)} of dense's accuracy ({_told(lost)})."
     kept = [part for part in grades if part not in lost]
     if kept == ["turn 1"]:
         return f"{why}, and only if the question is known before and none follows (lost: {_told(lost)})."

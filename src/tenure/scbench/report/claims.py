@@ -120,9 +120,7 @@ def _judged(one: Pool, label: str) -> Iterator[Finding]:
         statement = f"at least {verdicts.USABLE:g} of dense's accuracy is kept: {name}"
         yield Finding(one.model, label, statement, at, part.relative, verdicts.keeps(part.relative))
     if one.fall is not None:
-        yield Finding(
-            one.model, label, "accuracy falls after turn 1 by more than dense's", at, one.fall, verdicts.above(one.fall)
-        )
+        yield Finding(one.model, label, "accuracy falls more after turn 1 than dense's", at, one.fall, verdicts.above(one.fall))
 
 
 def _contrasts(samples: Samples, model: str, tasks: Sequence[str], kinds: dict[str, dict[Setting, Row]]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from tenure.scbench.report.samples import CONTROLS, DENSE
 
 __all__ = ["Look", "dress", "looks", "name_ends", "shares"]
 
-_GAP = 0.075  # between names at the ends of lines, as a part of the axes' height
+_GAP = 0.085  # between names at the ends of lines, as a part of the axes' height
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +83,23 @@ def name_ends(axes: Any, ends: Sequence[tuple[str, float, str]]) -> None:
             color=colour,
             fontsize=8,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The ascending places nearest to those wanted that lie a gap apart: neighbours that touch are one heap about its middle."""
-    heaps: list[tuple[float, int]] = []  # sum of (wanted - own offset), members
+    """The ascending places from 0 to 1 nearest to those wanted that lie a gap apart: those that would touch are one heap about
+    their middle."""
+    gap = min(_GAP, 1 / max(1, len(wanted) - 1))
+
+    def bottom(heap: Sequence[float]) -> float:
+        spread = gap * (len(heap) - 1)
+        return min(max(sum(heap) / len(heap) - spread / 2, 0.0), max(1 - spread, 0.0))
+
+    heaps: list[list[float]] = []
     for place in wanted:
-        heaps.append((place, 1))
-        while len(heaps) > 1 and _bottom(heaps[-1]) - (_bottom(heaps[-2]) + _GAP * heaps[-2][1]) < 0:
-            total, count = heaps.pop()
-            under, below = heaps.pop()
-            heaps.append((under + total - _GAP * below * count, below + count))
-    return [_bottom(heap) + _GAP * one for heap in heaps for one in range(heap[1])]
-
-
-def _bottom(heap: tuple[float, int]) -> float:
-    """Where the lowest of a heap stands so that all are as near to what they wanted as can be."""
-    total, count = heap
-    return total / count - _GAP * (count - 1) / 2
+        heaps.append([place])
+        while len(heaps) > 1 and bottom(heaps[-1]) < bottom(heaps[-2]) + gap * len(heaps[-2]):
+            heaps[-2:] = [heaps[-2] + heaps[-1]]
+    return [bottom(heap) + gap * place for heap in heaps for place in range(len(heap))]

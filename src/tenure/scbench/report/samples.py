@@ -3,7 +3,6 @@ starts here; it averages nothing."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -124,8 +123,8 @@ def _check(row: Row) -> None:
         if not all(0 <= score <= 1 for score in row.scores)
         else f"{len(row.predictions)} predictions for {len(row.scores)} scores"
         if len(row.predictions) != len(row.scores)
-        else f"budget {row.budget}, full {row.full} and asked {row.asked}, each of which has to be above 0"
-        if not (0 < row.budget < math.inf and row.full > 0 and row.asked > 0)
+        else f"budget {row.budget}, full {row.full} and asked {row.asked}, which are to be above 0, and the budget at most 1"
+        if not (0 < row.budget <= 1 and row.full > 0 and row.asked > 0)
         else ""
     )
     if wrong:
