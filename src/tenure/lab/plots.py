@@ -13,7 +13,7 @@ from typing import Any
 from tenure.errors import ConfigError
 from tenure.lab.replay import OPTIMUM, Row
 
-_COLOURS = (
+COLOURS = (
     "#0072b2",
     "#d55e00",
     "#009e73",
@@ -25,7 +25,7 @@ _COLOURS = (
     "#b8a000",
     "#e31a1c",
 )
-_MARKERS = "osD^vPX*<>"
+MARKERS = "osD^vPX*<>"
 _SUFFIXES = (".png", ".svg")
 _SAME = 5e-5  # hit rates nearer than this are one point, in the plot as in the table
 
@@ -67,9 +67,9 @@ def hit_rate(rows: Sequence[Row], ceiling: float, stem: str | Path, title: str =
             axes.plot(
                 *zip(*line, strict=True),
                 label=textwrap.fill(" = ".join([policy, *same]), 26),
-                color=_COLOURS[index % len(_COLOURS)],
+                color=COLOURS[index % len(COLOURS)],
                 linewidth=1.5,
-                marker=_MARKERS[index % len(_MARKERS)],
+                marker=MARKERS[index % len(MARKERS)],
                 markersize=4.5,
             )
         _dress(axes, sizes, title)

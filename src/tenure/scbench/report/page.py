@@ -1,0 +1,199 @@
+"""The report as one HTML page that needs nothing else: no request, no script, pictures inside. The report calls it; it computes
+nothing, and every text from outside is escaped."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tenure.scbench.report import sheets, words
+from tenure.scbench.report.cells import LEAST_DENSE, Cell
+from tenure.scbench.report.choices import Choice
+from tenure.scbench.report.claims import Claims
+from tenure.scbench.report.plots import Picture
+from tenure.scbench.report.samples import DENSE
+from tenure.scbench.report.sheets import Sheet
+from tenure.scbench.report.statistics import DRAWS, SEED
+from tenure.scbench.report.verdicts import FEWEST, MARGIN, USABLE
+
+__all__ = ["CAVEATS", "READING", "page"]
+
+READING = (
+    sheets.LEGEND,
+    f"The bootstrap resamples sessions within tasks ({DRAWS:,} draws, seed {SEED}); the methods and turns of a session stay "
+    "together. The exact bound: of n sessions that agree, a share of 1 - .025^(1/n) might be otherwise; with 20 sessions 0.17.",
+    "Resident: bytes of KV kept; read: bytes that each token reads; both over those of the whole KV, metadata counted. Saved: "
+    "prompt tokens that were not run. Encoding: seconds to run the context; after: seconds from there on; both over dense's.",
+    f"A verdict needs {FEWEST} sessions. A difference under {MARGIN:g} is as good as none. Lossless: the lower end of the difference "
+    f"to dense is not under -{MARGIN:g}, or no session scored otherwise than dense. Usable: at least {USABLE:g} of dense's accuracy.",
+    f"Where dense is under {LEAST_DENSE:g} on a task in any mode, no claim is about that task: noise is measured there.",
+)
+CAVEATS = (
+    "Models and contexts are as small as the grid says. What is lost at a share of the KV may differ for larger ones.",
+    "A method that is near 0 at turn 1 cannot fall far after it: read the fall beside the level.",
+    "Each interval is for itself. Of twenty claims that are not so, one may seem so by chance.",
+    "The best of several methods was chosen on the sessions that it is shown for, and looks a little better than it is.",
+    "Seconds are of this implementation on the machine of the grid; kernels made for a method take other times. Methods may share "
+    "the run of a context, whose seconds each of them then shows.",
+    "Sessions may be missing while a grid runs: n says how many there are, and comparisons are of sessions that both sides have.",
+)
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --page: #fff; --soft: #555; --rule: #ccc; --band: #f3f3f3; --warn: #a33c00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --page: #16181b; --soft: #aaa; --rule: #444; --band: #22262a; --warn: #ff9d5c; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  margin: 0 auto; max-width: 84rem; padding: 1rem 1.5rem; }
+h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--rule); }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; margin: .5rem 0 1.2rem; }
+th, td { padding: .15rem .6rem; text-align: right; vertical-align: top; white-space: nowrap; }
+thead th { border-bottom: 1px solid var(--rule); } tbody tr:nth-child(even) { background: var(--band); }
+.t { text-align: left; } .p { text-align: left; white-space: normal; min-width: 16rem; } td.t { white-space: pre; }
+.note, figcaption { color: var(--soft); font-size: 13px; } .warn { color: var(--warn); font-weight: 600; }
+figure { margin: 1rem 0 2rem; } img { max-width: 100%; background: #fff; border-radius: 6px; padding: .4rem; box-sizing: border-box; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; } dt { color: var(--soft); } dd { margin: 0; }
+pre { background: var(--band); padding: .6rem; overflow-x: auto; } summary { cursor: pointer; font-weight: 600; }
+"""
+_LONG = 60  # characters: longer text wraps
+
+
+def page(
+    about: Mapping[str, Any],
+    cells: Sequence[Cell],
+    claims: Claims,
+    choices: Sequence[Choice],
+    pictures: Sequence[Picture],
+) -> str:
+    """The page. about: the grid's description."""
+    body = [
+        "<h1>What KV that is dropped, rounded, selected or shared costs</h1>",
+        "<h2>What was measured</h2>",
+        _tree(about),
+        *_weak(cells),
+        "<h2>Claims</h2>",
+        *_tasks(claims),
+        *_sheets(sheets.summary(claims)),
+        "<h2>What to do with a context's KV</h2>",
+        *_sheets(sheets.operator(choices)),
+        "<h2>The numbers behind the claims</h2>",
+        *_sheets(sheets.claimed(claims)),
+        "<h2>Pictures</h2>",
+        *(_figure(picture) for picture in pictures),
+        "<h2>Every cell</h2>",
+        *_full(cells),
+        "<h2>How to read it</h2>",
+        _list(READING),
+        "<h2>Caveats</h2>",
+        _list(CAVEATS),
+        "<h2>How to make it again</h2>",
+        f"<pre>{_text(_command(about))}</pre>",
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8"><title>SCBench: what a grid says</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">",
+            f"<style>{_STYLE}</style></head><body>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+
+
+def _text(value: object) -> str:
+    """Escaped; what no page can show is a space."""
+    return "\n".join(escape(words.plain(line)) for line in str(value).split("\n"))
+
+
+def _tree(value: object) -> str:
+    """A description of any shape, as lists within lists."""
+    if isinstance(value, Mapping):
+        return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_tree(each)}</dd>" for name, each in value.items()) + "</dl>"
+    if isinstance(value, (list, tuple)):
+        if any(isinstance(each, (Mapping, list, tuple)) for each in value):
+            return "".join(_tree(each) for each in value)
+        return _text(", ".join(map(str, value)))
+    return _text(value)
+
+
+def _command(about: Mapping[str, Any]) -> str:
+    command = about.get("command", "not given")
+    return shlex.join(map(str, command)) if isinstance(command, (list, tuple)) else str(command)
+
+
+def _weak(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        if cell.noise and cell.method == DENSE:
+            where = (
+                f"{cell.model} / {cell.task} / {cell.mode}: dense scores {words.interval(cell.accuracy)}, under {LEAST_DENSE:g}."
+            )
+            yield f'<p class="warn">Noise is measured here: {_text(where)}</p>'
+
+
+def _tasks(claims: Claims) -> Iterator[str]:
+    for model, tasks in claims.tasks.items():
+        nothing = f"on no task was dense measured and scores {LEAST_DENSE:g}; little is claimed."
+        said = f"claims are about {', '.join(tasks)}." if tasks else nothing
+        yield f"<p>{_text(model)}: {_text(said)}</p>"
+
+
+def _sheets(found: Sequence[Sheet]) -> Iterator[str]:
+    for sheet in found:
+        yield f"<h3>{_text(sheet.title)}</h3>"
+        yield _table(sheet)
+    if not found:
+        yield "<p>Not measured.</p>"
+
+
+def _full(cells: Sequence[Cell]) -> Iterator[str]:
+    for sheet in sheets.full(cells):
+        flag = ' <span class="warn">(noise)</span>' if sheet.note else ""
+        yield f"<details><summary>{_text(sheet.title)}{flag}</summary>{_table(sheet)}</details>"
+
+
+def _table(sheet: Sheet) -> str:
+    columns = range(len(sheet.header))
+    kinds = [
+        ("p" if any(len(row[column]) > _LONG for row in sheet.rows if column < len(row)) else "t")
+        if sheet.is_text(column)
+        else ""
+        for column in columns
+    ]
+    head = "".join(
+        f'<th class="{kind}">{_text(name)}</th>' if kind else f"<th>{_text(name)}</th>"
+        for kind, name in zip(kinds, sheet.header, strict=True)
+    )
+    lines = []
+    for row in sheet.rows:
+        if len(row) == 1:
+            lines.append(f'<tr><th class="t" colspan="{len(sheet.header)}">{_text(row[0])}</th></tr>')
+        elif row:
+            cells = (
+                f'<td class="{kind}">{_text(cell)}</td>' if kind else f"<td>{_text(cell)}</td>"
+                for kind, cell in zip(kinds, row, strict=True)
+            )
+            lines.append(f"<tr>{''.join(cells)}</tr>")
+    note = f'<p class="note">{_text(sheet.note)}</p>' if sheet.note else ""
+    return f'{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _figure(picture: Picture) -> str:
+    title = _text(f"{picture.model}: {picture.title}")
+    inside = base64.b64encode(_compact(picture.svg.read_text("utf-8")).encode()).decode()
+    return f'<figure><img alt="{title}" src="data:image/svg+xml;base64,{inside}"><figcaption>{title}</figcaption></figure>'
+
+
+def _compact(svg: str) -> str:
+    """A drawing without what is not seen: its metadata, and digits below a hundredth of a point."""
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    return re.sub(r"\n\s+", "\n", re.sub(r"(\d\.\d\d)\d+", r"\1", svg))
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>"
