@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from tenure.checks import integer
+from tenure.cli import show
 from tenure.errors import ConfigError, TenureError
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def report(rows: Iterable[Any], out: Path, grids: list[Grid], command: str) -> N
     from tenure.scbench import about
     from tenure.scbench.report import write
 
-    typer.echo(write(rows, out, about.described(grids, command)).text)
+    made = write(rows, out, about.described(grids, command))
+    for table in made.tables():
+        show.console().print(table)
     typer.echo(f"{out / 'index.html'}")
 
 

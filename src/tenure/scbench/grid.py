@@ -179,7 +179,7 @@ class Measuring:
             read=sum(one.read for one in asked.outcomes) / len(asked.outcomes),
             asked=asked.asked,
             prefilled=asked.prefilled,
-            encoding=asked.encoding if timed or served else None,
+            encoding=asked.encoding if timed and not served else None,
             seconds=asked.seconds if timed or served else None,
         )
 

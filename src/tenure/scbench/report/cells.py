@@ -82,9 +82,10 @@ def held(rows: Iterable[Row]) -> tuple[float, float, float]:
     return resident, read, round(saved, 6) + 0.0
 
 
-def over(rows: Mapping[int, Row], others: Mapping[int, Row], seconds: Callable[[Row], float]) -> float | None:
+def over(rows: Mapping[int, Row], others: Mapping[int, Row], seconds: Callable[[Row], float | None]) -> float | None:
     """The median of what a session took over what it took in the other rows; None where no session has both."""
-    ratios = [seconds(row) / seconds(others[seed]) for seed, row in rows.items() if seed in others and seconds(others[seed]) > 0]
+    pairs = [(seconds(row), seconds(others[seed])) for seed, row in rows.items() if seed in others]
+    ratios = [took / other for took, other in pairs if took is not None and other]
     return round(median(ratios), 6) if ratios else None
 
 
@@ -115,6 +116,6 @@ def _cell(samples: Samples, key: Key, noise: bool) -> Cell:
         read=read,
         saved=saved,
         encoding_ratio=over(rows, dense, lambda row: row.encoding),
-        seconds_ratio=over(rows, dense, lambda row: row.seconds),
+        seconds_ratio=over(rows, dense, lambda row: None if row.encoding is None else row.seconds),
         noise=noise,
     )

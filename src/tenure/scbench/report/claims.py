@@ -157,7 +157,7 @@ def _reuse(samples: Samples, model: str, mode: str) -> Reuse | None:
     took = over(
         dict(enumerate(one for one, _ in both)),
         dict(enumerate(other for _, other in both)),
-        lambda row: row.encoding + row.seconds,
+        lambda row: row.seconds,
     )
     return Reuse(
         model=model,
