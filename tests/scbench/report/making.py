@@ -99,3 +99,25 @@ def _row(model: str, task: str, mode: str, method: str, stage: str, memory: str,
         encoding=1.0 + 0.1 * draw.random(),
         seconds=(0.5 + 0.1 * draw.random()) * (4 if method == "recompute" else 1),
     )
+
+
+def answered(
+    method: str, scores: dict[int, tuple[float, ...]], budget: float = 1.0, mode: str = "multi_turn", **changes: object
+) -> list[Row]:
+    """Rows of a method with these scores by session; each turn's prediction tells its score."""
+    stage, memory, _ = METHODS[method]
+    return [
+        row(
+            method=method,
+            stage=stage,
+            memory=memory,
+            budget=budget,
+            mode=mode,
+            seed=seed,
+            scores=each,
+            kinds=("",) * len(each),
+            predictions=tuple(f"{one:g}" for one in each),
+            **changes,
+        )
+        for seed, each in scores.items()
+    ]

@@ -28,17 +28,18 @@ READING = (
     "together. The exact bound: of n sessions that agree, a share of 1 - .025^(1/n) might be otherwise; with 20 sessions 0.17.",
     "Resident: bytes of KV kept; read: bytes that each token reads; both over those of the whole KV, metadata counted. Saved: "
     "prompt tokens that were not run. Encoding: seconds to run the context; after: seconds from there on; both over dense's.",
-    f"A verdict needs {FEWEST} sessions. A difference under {MARGIN:g} is as good as none. Lossless: the lower end of the difference "
-    f"to dense is not under -{MARGIN:g}, or no session scored otherwise than dense. Usable: at least {USABLE:g} of dense's accuracy.",
+    f"A verdict needs {FEWEST} sessions. A difference under {MARGIN:g} is as good as none. Lossless: the lower end of the "
+    f"difference to dense is not under -{MARGIN:g}, or no session scored otherwise than dense. Usable: at least {USABLE:g} of "
+    "dense's accuracy.",
     f"Where dense is under {LEAST_DENSE:g} on a task in any mode, no claim is about that task: noise is measured there.",
 )
 CAVEATS = (
     "Models and contexts are as small as the grid says. What is lost at a share of the KV may differ for larger ones.",
     "A method that is near 0 at turn 1 cannot fall far after it: read the fall beside the level.",
-    "Each interval is for itself. Of twenty claims that are not so, one may seem so by chance.",
+    "Each interval is for itself. Of forty claims that are not so, one may seem so by chance.",
     "The best of several methods was chosen on the sessions that it is shown for, and looks a little better than it is.",
-    "Seconds are of this implementation on the machine of the grid; kernels made for a method take other times. Methods may share "
-    "the run of a context, whose seconds each of them then shows.",
+    "Seconds are of this implementation on the machine of the grid; kernels made for a method take other times. Methods may "
+    "share the run of a context, whose seconds each of them then shows.",
     "Sessions may be missing while a grid runs: n says how many there are, and comparisons are of sessions that both sides have.",
 )
 _STYLE = """
@@ -55,10 +56,13 @@ th, td { padding: .15rem .6rem; text-align: right; vertical-align: top; white-sp
 thead th { border-bottom: 1px solid var(--rule); } tbody tr:nth-child(even) { background: var(--band); }
 .t { text-align: left; } .p { text-align: left; white-space: normal; min-width: 16rem; } td.t { white-space: pre; }
 .note, figcaption { color: var(--soft); font-size: 13px; } .warn { color: var(--warn); font-weight: 600; }
-figure { margin: 1rem 0 2rem; } img { max-width: 100%; background: #fff; border-radius: 6px; padding: .4rem; box-sizing: border-box; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; } dt { color: var(--soft); } dd { margin: 0; }
+figure { margin: 1rem 0 2rem; } img { max-width: 100%; box-sizing: border-box;
+  background: #fff; border-radius: 6px; padding: .4rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; }
 pre { background: var(--band); padding: .6rem; overflow-x: auto; } summary { cursor: pointer; font-weight: 600; }
 """
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _LONG = 60  # characters: longer text wraps
 
 
@@ -98,7 +102,7 @@ def page(
             "<!DOCTYPE html>",
             '<html lang="en"><head><meta charset="utf-8"><title>SCBench: what a grid says</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">",
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             f"<style>{_STYLE}</style></head><body>",
             *body,
             "</body></html>\n",

@@ -1,0 +1,72 @@
+"""The operator's table: the best of each kind, never a control, and a sentence that the numbers bear."""
+
+from __future__ import annotations
+
+from tenure.scbench.report.choices import Choice, choices
+from tenure.scbench.report.samples import gather
+from tenure.scbench.results import Row
+
+from .making import answered, grid
+
+ALL = range(20)
+RIGHT = dict.fromkeys(ALL, (1.0, 1.0, 1.0))
+
+
+def table(rows: list[Row]) -> dict[str, Choice]:
+    return {one.name: one for one in choices(gather(rows))}
+
+
+def both(method: str, scores: dict[int, tuple[float, ...]], budget: float = 1.0, **changes: object) -> list[Row]:
+    """The same in both modes."""
+    return [one for mode in ("multi_turn", "multi_request") for one in answered(method, scores, budget, mode, **changes)]
+
+
+def test_a_whole_grid_has_every_choice_once_and_no_control() -> None:
+    found = choices(gather(grid(models=("m",))))
+    budgets = ("1/2", "1/4", "1/8", "1/16")
+    assert [one.name for one in found] == [
+        "keep it all",
+        "keep it all below (host, disk) and load it back: swap",
+        *(f"quantise to {bits} bits" for bits in (8, 4, 2)),
+        *(f"keep it all, read {size}" for size in budgets),
+        *(f"drop to {size}" for size in budgets),
+        *(f"find pieces again, run {size} (cacheblend)" for size in budgets),
+    ]
+    assert not {one.measured.label for one in found} & {"random", "oracle", "random-reads", "pieces", "recompute"}
+    assert {one.idle for one in found if one.name.startswith("keep it all below")} == {0}
+    assert {one.measured.label for one in found if one.name == "quantise to 4 bits"} == {"kivi-int4"}  # codec-int4 loses more
+
+
+def test_sentences_follow_the_grades() -> None:
+    half = dict.fromkeys(ALL, (1.0, 0.5, 0.0))
+    rows = both("dense", RIGHT, resident=4800) + both("prefix", RIGHT, resident=4800)
+    rows += answered("snapkv", half, 0.5, resident=2400) + answered("snapkv", half, 0.5, "multi_request", resident=2400)
+    found = table(rows)
+    swap = "keep it all below (host, disk) and load it back: swap"
+    assert found[swap].when == "When the device is short of memory and the host or a disk is not: nothing was lost."
+    assert found[swap].grades == {"turn 1": "lossless", "turns 2 and on": "lossless", "multi-request": "lossless"}
+    dropped = found["drop to 1/2"]
+    assert dropped.grades == {"turn 1": "lossless", "turns 2 and on": "loses 75 %", "multi-request": "loses 50 %"}
+    assert dropped.when == (
+        "When 2.0 times as many contexts have to fit, and only if the question is known before and none follows "
+        "(lost: turns 2 and on: 75 %, multi-request: 50 %)."
+    )
+    wrong = dict.fromkeys(ALL, (0.5, 0.5, 0.5))
+    assert table(both("dense", RIGHT) + both("snapkv", wrong, 0.25))["drop to 1/4"].when.startswith("Not for such tasks")
+    near = {seed: (1.0 if seed > 1 else 0.5, 1.0, 1.0 if seed % 5 else 0.5) for seed in ALL}
+    usable = table(both("dense", RIGHT) + both("quest", near, 0.25, read=1200.0))["keep it all, read 1/4"]
+    assert "lossless" not in usable.grades["turn 1"]
+    assert usable.when == (
+        "When all of it fits and reading it is what takes the time (25 % is read), and 95 % of dense's accuracy is enough."
+    )
+
+
+def test_few_sessions_bear_no_sentence() -> None:
+    few = dict.fromkeys(range(2), (1.0, 1.0))
+    found = table(answered("dense", few) + answered("snapkv", few, 0.5))
+    assert found["drop to 1/2"].when == "Not to be said from 2 sessions; 10 are the least."
+    assert "multi-request" not in found["drop to 1/2"].grades
+
+
+def test_without_dense_there_is_no_choice() -> None:
+    assert choices(gather(answered("snapkv", RIGHT, 0.5))) == ()
