@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     the bytes of a KV that is kept and read whole; 1 for methods of one size. scores, kinds, predictions: of each turn in order,
     scores from 0 to 1. tokens: of the context that was settled. full: bytes that its KV takes; resident: bytes that are kept;
     read: bytes of it that each token read on average, metadata counted. asked: tokens of all prompts of the session, each whole;
-    prefilled: those of them that were run. seconds: that it took, the running of the context aside; encoding: seconds of that. Both
+    prefilled: those of them that were run. seconds: that it took, running the context aside; encoding: seconds of that. Both
     None where the method did not run alone, and encoding None for what serves whole prompts: its seconds are all.
     """
 

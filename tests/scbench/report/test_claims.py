@@ -44,7 +44,7 @@ def test_a_fall_holds_does_not_hold_or_is_not_settled(method: str) -> None:
 
 def test_what_is_kept_holds_does_not_hold_or_is_not_settled() -> None:
     statement = "at least 0.9 of dense's accuracy is kept: turn 1"
-    for scores, verdict in ((1.0, "holds"), (0.5, "does not hold")):
+    for scores, verdict in ((0.95, "holds"), (0.5, "does not hold")):
         one = found(against("snapkv", {seed: (scores if seed % 5 else 1.0, 1.0, 1.0) for seed in ALL}), statement)
         assert one.verdict == verdict
     one = found(against("snapkv", {seed: (float(seed % 8 > 0), 1.0, 1.0) for seed in ALL}), statement)
@@ -70,7 +70,7 @@ def test_thresholds_at_their_edges() -> None:
 
 
 def test_intervals_are_those_of_loops_in_which_a_session_keeps_its_methods_together() -> None:
-    rows = [one for one in grid(models=("m",), methods=("dense", "snapkv", "h2o"), budgets=(0.5,), sessions=8)]
+    rows = list(grid(models=("m",), methods=("dense", "snapkv", "h2o"), budgets=(0.5,), sessions=8))
     rows = [one for one in rows if not (one.method == "h2o" and one.seed == 3)]  # a session that one method lacks
     scores: dict[tuple[str, int, str], Row] = {(one.task, one.seed, one.method): one for one in rows if one.mode == "multi_turn"}
 
@@ -122,8 +122,8 @@ def test_reading_a_part_is_set_against_dropping_and_falls_both_ways() -> None:
 
 
 def test_reuse_is_exact_only_where_every_answer_is_the_same() -> None:
-    rows = answered("recompute", GOOD, asked=1000, prefilled=1000, encoding=3.0, seconds=1.0)
-    same = answered("prefix", GOOD, asked=1000, prefilled=250, encoding=0.5, seconds=0.5)
+    rows = answered("recompute", GOOD, asked=1000, prefilled=1000, encoding=None, seconds=4.0)
+    same = answered("prefix", GOOD, asked=1000, prefilled=250, encoding=None, seconds=1.0)
     made = claims(gather(rows + same))
     assert found(made, "reuse changes no answer", "").verdict == "holds: all 60 are the same"
     assert found(made, "reuse costs no accuracy", "").verdict == "holds"
