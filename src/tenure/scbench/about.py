@@ -31,5 +31,5 @@ def described(grids: Sequence[Grid], command: str) -> dict[str, Any]:
             "head_size": one.head_size,
             "grid": msgspec.to_builtins(grid),
         }
-    software = {"tenure": tenure.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    software = {"tenure": tenure.__version__, "torch": str(torch.__version__), "transformers": transformers.__version__}
     return {"command": command, "models": models, "software": software | {"python": platform.python_version()}}
