@@ -36,8 +36,8 @@ READING = (
 CAVEATS = (
     "Models and contexts are as small as the grid says. What is lost at a share of the KV may differ for larger ones.",
     "A method that is near 0 at turn 1 cannot fall far after it: read the fall beside the level.",
-    "In a conversation the first token of turn 1 comes from the prefill, before anything is dropped, rounded or left unread: where "
-    "an answer is one token (icl_many_shot), turn 1 says nothing of compression and loading.",
+    "In a conversation the first token of turn 1 comes from the prefill, before anything is dropped, rounded or left unread: "
+    "where an answer is one token (icl_many_shot), turn 1 says nothing of compression and loading.",
     "Each interval is for itself. Of forty claims that are not so, one may seem so by chance.",
     "The best of several methods was chosen on the sessions that it is shown for, and looks a little better than it is.",
     "Seconds are of this implementation on the machine of the grid; kernels made for a method take other times. Methods may "
