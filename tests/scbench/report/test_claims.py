@@ -44,9 +44,13 @@ def test_a_fall_holds_does_not_hold_or_is_not_settled(method: str) -> None:
 
 def test_what_is_kept_holds_does_not_hold_or_is_not_settled() -> None:
     statement = "at least 0.9 of dense's accuracy is kept: turn 1"
-    for scores, verdict in ((1.0, "holds"), (0.5, "does not hold")):
-        one = found(against("snapkv", {seed: (scores if seed % 5 else 1.0, 1.0, 1.0) for seed in ALL}), statement)
-        assert one.verdict == verdict
+    right = dict.fromkeys(range(40), (1.0, 1.0))
+    enough = claims(gather(answered("dense", right) + answered("snapkv", right, 0.5)))
+    assert found(enough, statement).verdict == "holds"
+    as_right = against("snapkv", dict.fromkeys(ALL, (1.0, 1.0, 1.0)))  # in 20 sessions: the exact bound is .83
+    assert found(as_right, statement).verdict == "not settled: the interval contains 0.9"
+    half = against("snapkv", {seed: (0.5 if seed % 5 else 1.0, 1.0, 1.0) for seed in ALL})
+    assert found(half, statement).verdict == "does not hold"
     one = found(against("snapkv", {seed: (float(seed % 8 > 0), 1.0, 1.0) for seed in ALL}), statement)
     assert one.verdict == "not settled: the interval contains 0.9"
 
@@ -70,8 +74,8 @@ def test_thresholds_at_their_edges() -> None:
 
 
 def test_intervals_are_those_of_loops_in_which_a_session_keeps_its_methods_together() -> None:
-    rows = [one for one in grid(models=("m",), methods=("dense", "snapkv", "h2o"), budgets=(0.5,), sessions=8)]
-    rows = [one for one in rows if not (one.method == "h2o" and one.seed == 3)]  # a session that one method lacks
+    whole = grid(models=("m",), methods=("dense", "snapkv", "h2o"), budgets=(0.5,), sessions=8)
+    rows = [one for one in whole if not (one.method == "h2o" and one.seed == 3)]  # a session that one method lacks
     scores: dict[tuple[str, int, str], Row] = {(one.task, one.seed, one.method): one for one in rows if one.mode == "multi_turn"}
 
     def fall(row: Row) -> float:

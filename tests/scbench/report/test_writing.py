@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -98,7 +100,7 @@ def test_results_hold_the_grid_as_it_was_given_and_the_flags(tmp_path: Path) -> 
 
 
 def printed(tables: Callable[[], list[Any]]) -> str:
-    console = Console(width=220, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=220, record=True, file=StringIO())
     for table in tables():
         console.print(table)
     return console.export_text()
@@ -190,7 +192,7 @@ def test_names_at_the_ends_of_lines_lie_apart_and_inside() -> None:
         assert len(places) == len(wanted)
         assert all(-1e-9 <= place <= 1 + 1e-9 for place in places)
         gap = min(0.085, 1 / max(1, len(wanted) - 1))
-        assert all(two - one >= gap - 1e-9 for one, two in zip(places, places[1:], strict=False))
+        assert all(two - one >= gap - 1e-9 for one, two in pairwise(places))
     assert _apart([0.1, 0.5, 0.9]) == [0.1, 0.5, 0.9]
 
 
