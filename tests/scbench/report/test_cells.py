@@ -103,7 +103,7 @@ def test_rows_that_cannot_be_are_refused(rows: list[Row], message: str) -> None:
 
 
 def test_a_difference_that_was_never_seen_may_still_be_either_way() -> None:
-    right = {seed: (1.0, 1.0) for seed in range(20)}
+    right = dict.fromkeys(range(20), (1.0, 1.0))
     found = only(answered("dense", right) + answered("snapkv", right, 0.5), "snapkv")
     edge = 1 - 0.025 ** (1 / 20)
     assert (found.difference.low, found.difference.high) == pytest.approx((-edge, edge), abs=1e-6)
