@@ -100,3 +100,12 @@ def test_the_last_row_of_a_session_counts() -> None:
 def test_rows_that_cannot_be_are_refused(rows: list[Row], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         gather(rows)
+
+
+def test_a_difference_that_was_never_seen_may_still_be_either_way() -> None:
+    right = dict.fromkeys(range(20), (1.0, 1.0))
+    found = only(answered("dense", right) + answered("snapkv", right, 0.5), "snapkv")
+    edge = 1 - 0.025 ** (1 / 20)
+    assert (found.difference.low, found.difference.high) == pytest.approx((-edge, edge), abs=1e-6)
+    assert (found.fall.low, found.fall.high) == pytest.approx((-edge, edge), abs=1e-6)
+    assert found.difference.exact

@@ -79,6 +79,7 @@ def costs(plt: Any, scene: Scene) -> Any:
                         colour, marker = styles[sizes.index(size)]
                         axes.plot(value, height, color=colour, marker=marker, markersize=4.5)
         _rows(panels[0], scene, methods)
+    grid[-1][0].set_xlim(-3, 103)
     for axes in grid[-1][1:]:
         _ratios(axes)
     names = ["one size, or whole", *(f"budget {words.budget(size)}" for size in sizes[1:])]

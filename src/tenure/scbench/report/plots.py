@@ -4,6 +4,7 @@ stage. The report calls it; it needs matplotlib (extra `lab`) and writes only th
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from tenure.scbench.report.series import Scene
 __all__ = ["Picture", "draw"]
 
 _DENSE: Setting = (DENSE, 1.0)
+_LETTERS = 10.5  # of a title, in an inch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ def draw(samples: Samples, cells: Sequence[Cell], folder: Path) -> list[Picture]
             scene = Scene.of(samples, cells, model)
             slug = f"{number}-" + re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-")[:40]
             for name, title, figure in _figures(plt, scene):
-                figure.suptitle(words.plain(f"{model}: {title}"), x=0.01, ha="left", fontsize=11)
+                wide = int(_LETTERS * figure.get_figwidth())
+                figure.suptitle(textwrap.fill(words.plain(f"{model}: {title}"), wide), x=0.01, ha="left", fontsize=11)
                 png, svg = plots.write(plt, figure, folder / f"{slug}-{name}.svg")
                 pictures.append(Picture(model, title, png, svg))
     return pictures
@@ -48,7 +51,7 @@ def draw(samples: Samples, cells: Sequence[Cell], folder: Path) -> list[Picture]
 
 def _figures(plt: Any, scene: Scene) -> Iterator[tuple[str, str, Any]]:
     look = looks(scene.groups)
-    pooled = f"tasks {', '.join(scene.tasks)}, each weighing the same"
+    pooled = f"tasks {', '.join(scene.tasks)}, each weighing the same" if len(scene.tasks) > 1 else f"task {scene.tasks[0]}"
     for mode in scene.modes():
         said = mode.replace("_", "-")
         if scene.sized():
