@@ -26,7 +26,7 @@ tour: $(VENV)/.installed-user
 	$(BIN)/tenure tour --out out/tour
 
 # What dropping, rounding, selecting and sharing KV cost over turns and across requests, on two models: report in out/scbench.
-# QUICK=1: some minutes; else about two hours on two cores, and it goes on where it was. Installs what the demo does.
+# QUICK=1: some minutes; else an hour and a half on two cores, and it goes on where it was. Installs what the demo does.
 scbench: $(VENV)/.installed-model
 	$(BIN)/tenure scbench $(if $(QUICK),--quick --out out/scbench-quick,--out out/scbench)
 

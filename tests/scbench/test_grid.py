@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,12 @@ def test_a_session_gives_the_same_rows_again(measuring: Measuring, rows: list[Ro
 
 def test_the_longest_prompt_is_counted(model: Subject) -> None:
     session = TASKS["retr_kv"].seeded(1, SIZE, 3)
-    text = session.context + session.primer + "".join(turn.query + turn.answer + session.close for turn in session.turns)
-    assert prompt_tokens(model, session) == 1 + len(text) + 16  # <s>, a token a byte, and the last answer
-    assert prompt_tokens(model, session, own=True) == 1 + len(text) + 3 * 16
+    asked = session.context + session.primer + session.close.join(turn.query for turn in session.turns)
+    answers = [len(turn.answer) for turn in session.turns]
+    assert prompt_tokens(model, session) == 1 + len(asked) + sum(answers[:2]) + 16  # <s>, a token a byte, the last answer at most
+    assert prompt_tokens(model, session, own=True) == 1 + len(asked) + 3 * 16
+    first = replace(session, turns=(replace(session.turns[0], limit=500), *session.turns[1:]))
+    assert prompt_tokens(model, first) == 1 + len(session.context + session.primer + session.turns[0].query) + 500
 
 
 def test_data_of_scbenchs_own(model: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

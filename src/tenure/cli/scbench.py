@@ -83,20 +83,23 @@ def command(
     console = Console(stderr=True)
     usual: dict[str, Any] = dict(_QUICK) if quick else {}
     usual |= {name: value for name, value in (("sessions", sessions), ("turns", turns)) if value is not None}
-    usual |= {"budgets": tuple(sorted(budget, reverse=True))} if budget else {}
+    usual |= {"budgets": tuple(sorted(set(budget), reverse=True))} if budget else {}
     usual |= {"modes": tuple(mode)} if mode else {}
     usual |= {"block_size": block_size, "own": own, "device": device, "methods": _methods(method, quick)}
     integer("--tokens", tokens, 64, 1 << 31)
     grids = _planned(console, model or ["induction", "smollm2"], task, dict(map(_size, size or ())), tokens, dtype, data, usual)
-    with Kept(out, grids) as kept:
-        try:
-            with _bar(console) as bar:
-                going = bar.add_task("sessions", total=len(kept.units), completed=len(kept.units) - len(kept.missing))
-                measure(kept, grids, os.cpu_count() or 1 if jobs is None else jobs, lambda unit: bar.advance(going))
-        except KeyboardInterrupt:
-            console.print(f"{len(kept.missing)} of {len(kept.units)} sessions are left: run it again to go on.")
-            raise typer.Exit(_INTERRUPTED) from None
-        report(kept.rows, out, grids, _command(ctx))
+    try:
+        with Kept(out, grids) as kept:
+            try:
+                with _bar(console) as bar:
+                    going = bar.add_task("sessions", total=len(kept.units), completed=len(kept.units) - len(kept.missing))
+                    measure(kept, grids, _jobs(device) if jobs is None else jobs, lambda unit: bar.advance(going))
+            except KeyboardInterrupt:
+                console.print(f"{len(kept.missing)} of {len(kept.units)} sessions are left: run it again to go on.")
+                raise typer.Exit(_INTERRUPTED) from None
+            report(kept.rows, out, grids, _command(ctx))
+    except OSError as problem:
+        raise TenureError(f"{out}: {problem.strerror or problem}") from None
 
 
 @app.command()
@@ -137,6 +140,7 @@ def _planned(
     usual: dict[str, Any],
 ) -> list[Grid]:
     """A grid a model, with sizes that the model can do. Raises ConfigError when there is nothing that it can."""
+    from tenure.scbench.about import made_of
     from tenure.scbench.grid import Grid
     from tenure.scbench.induction import trained
     from tenure.scbench.model import subject
@@ -150,10 +154,14 @@ def _planned(
             console.print("The induction model is trained first; this takes some minutes, once.")
             train(0)
         kind = dtype or ("fp32" if model == "induction" else "bf16")
+        one = subject(model, kind, usual["device"])
         if data is not None:
             there = tasks or [name for name in ORIGINAL if (data / f"scbench_{name}.jsonl").is_file()]
-            fitting = _fitting(console, subject(model, kind, usual["device"]), data, there, usual)
-            grids.append(Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(fitting, 0), fitting=fitting, **usual))
+            fitting = _fitting(console, one, data, there, usual)
+            settings = usual | {"made_of": made_of(one, *(data / f"scbench_{name}.jsonl" for name in fitting))}
+            grids.append(
+                Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(fitting, 0), fitting=fitting, **settings)
+            )
             continue
         known = KNOWN.get(model, {})
         found: dict[str, int] = {}
@@ -163,18 +171,18 @@ def _planned(
             if name in sizes or name in known:
                 found[name] = sizes.get(name, known.get(name, 0))
                 continue
-            tried = chosen(subject(model, kind, usual["device"]), name, tokens, usual.get("turns", 5))
-            for one in tried:
-                console.print(
-                    f"{model}, {name} of {one.size} {TASKS[name].unit} ({one.tokens} tokens): dense scores {one.dense:.2f}"
-                )
+            tried = chosen(one, name, tokens, usual.get("turns", 5))
+            for size in tried:
+                console.print(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
             if tried[-1].dense >= FLOOR:
                 found[name] = tried[-1].size
             else:
                 console.print(f"{model} cannot do {name}: what a method loses there would be noise. It is left out.")
         if not found:
             raise ConfigError(f"{model} can do none of these tasks, so there is nothing to measure: try another model")
-        grids.append(Grid(model=model, dtype=kind, sizes=found, **usual))
+        if spare := sizes.keys() - found.keys():
+            raise ConfigError(f"--size is given for {', '.join(sorted(spare))}, which is not measured: {', '.join(found)} are")
+        grids.append(Grid(model=model, dtype=kind, sizes=found, made_of=made_of(one), **usual))
     return grids
 
 
@@ -211,7 +219,7 @@ def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:
 
 def _size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdigit()):
         raise ConfigError(f"--size is {text!r}: TASK=N is needed, like retr_kv=128")
     return name, int(number)
 
@@ -228,11 +236,18 @@ def _command(ctx: typer.Context) -> str:
     return shlex.join(words)
 
 
+def _jobs(device: str) -> int:
+    """A process a core; one on another device, which would have to hold the model once for each."""
+    return (os.cpu_count() or 1) if device == "cpu" else 1
+
+
 def _bar(console: Console) -> Bar:
     parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     return Bar(*parts, console=console)
 
 
 def _needed() -> None:
-    if missing := [name for name in ("torch", "transformers", "safetensors") if importlib.util.find_spec(name) is None]:
+    if missing := [
+        name for name in ("torch", "transformers", "safetensors", "matplotlib") if importlib.util.find_spec(name) is None
+    ]:
         raise TenureError(f"scbench needs {', '.join(missing)}: pip install 'tenure[cli,lab,model]'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,10 +12,17 @@ import torch
 import transformers
 
 import tenure
+from tenure.identity import content_digest
 from tenure.scbench.grid import Grid
-from tenure.scbench.model import subject
+from tenure.scbench.model import Subject, subject
 
-__all__ = ["described"]
+__all__ = ["described", "made_of"]
+
+
+def made_of(one: Subject, *files: Path) -> str:
+    """What rows of a model, and of files of data, depend on: digests and versions. Raises OSError."""
+    digest = content_digest(one.digest.encode(), *(file.read_bytes() for file in files))
+    return f"{digest}, tenure {tenure.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
 
 
 def described(grids: Sequence[Grid], command: str) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Cell(NamedTuple):
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions of one model, and all that is done with each.
 
-    model, dtype, device: as `subject` takes them. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
+    model, dtype, device: as `subject` takes them. made_of: what rows depend on besides: digests of weights and data, versions of
+    software; rows of another are another grid's. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
     data: the folder of such data, then all tasks are of it. fitting: of such a task the sessions that fit into the model's
     context, by their number. budgets: for methods that have one. sessions: of each task at most, seeds from 0. own: in a
     conversation the model's own answers stay. timed: how many of a task's sessions are conversations in which each method runs
@@ -51,6 +52,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     dtype: str = "fp32"
     device: str = "cpu"
+    made_of: str = ""
     sizes: dict[str, int]
     data: str = ""
     fitting: dict[str, tuple[int, ...]] = {}
@@ -188,11 +190,14 @@ class Measuring:
 
 
 def prompt_tokens(subject: Subject, session: Session, own: bool = False) -> int:
-    """Of the longest prompt of a session, with its answer. own: the model's answers stay in it."""
-    texts = [session.context, session.primer]
-    texts += [turn.query + turn.answer + session.close for turn in session.turns]
-    most = sum(turn.limit for turn in session.turns) if own else session.turns[-1].limit
-    return len(subject.start) + sum(len(subject.encode(text)) for text in texts) + most
+    """Of the longest prompt of a session, with the longest answer to it. own: the model's answers stay in it."""
+    tokens = len(subject.start) + len(subject.encode(session.context)) + len(subject.encode(session.primer))
+    most = tokens
+    for turn in session.turns:
+        tokens += len(subject.encode(turn.query))
+        most = max(most, tokens + turn.limit)
+        tokens += (turn.limit if own else len(subject.encode(turn.answer))) + len(subject.encode(session.close))
+    return most
 
 
 @cache

@@ -20,7 +20,7 @@ from tenure.scbench.results import Row, read_rows
 
 __all__ = ["Kept", "Unit"]
 
-_ROWS, _GRIDS = "rows.jsonl", "grids.json"
+_ROWS, _GRIDS, _LOCK = "rows.jsonl", "grids.json", "lock"
 
 
 class Unit(NamedTuple):
@@ -44,17 +44,18 @@ class Kept:
             raise ConfigError(f"models are called {', '.join(names)}: their rows could not be told apart")
         self.folder, self._grids = folder, tuple(grids)
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / _ROWS).open("ab")
+        self._lock = (folder / _LOCK).open("w")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._file.close()
+            self._lock.close()
             raise ConfigError(f"{folder} is being written by another process: wait for it, or choose another folder") from None
         try:
             self._agree()
             self._rows = self._whole(list(read_rows(folder / _ROWS)))
+            self._file = (folder / _ROWS).open("ab")
         except BaseException:
-            self._file.close()
+            self._lock.close()
             raise
 
     def __enter__(self) -> Kept:
@@ -62,6 +63,7 @@ class Kept:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
+        self._lock.close()
 
     @property
     def rows(self) -> Iterator[Row]:
@@ -99,11 +101,9 @@ class Kept:
                 there = []
             if [_apart(one) for one in there] != [_apart(one) for one in self._grids]:
                 raise ConfigError(f"{self.folder} has the rows of another grid: choose another folder, or empty this one")
-        elif (self.folder / _ROWS).stat().st_size:
+        elif (self.folder / _ROWS).exists():
             raise ConfigError(f"{self.folder} has rows, but not the {_GRIDS} that says of what: choose another folder")
-        new = path.with_suffix(".new")
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(self._grids), indent=1))
-        os.replace(new, path)
+        _put(path, msgspec.json.format(msgspec.json.encode(self._grids), indent=1))
 
     def _whole(self, rows: list[Row]) -> dict[Unit, list[Row]]:
         """The sessions that have every cell; the file then has only those."""
@@ -115,10 +115,9 @@ class Kept:
             unit: rows for unit, rows in found.items() if [(row.mode, row.method, row.budget) for row in rows] == cells[unit.grid]
         }
         lines = b"".join(row.line() for rows in whole.values() for row in rows)
-        if len(lines) != (self.folder / _ROWS).stat().st_size:
-            self._file.truncate(0)
-            self._file.write(lines)
-            self._file.flush()
+        file = self.folder / _ROWS
+        if file.exists() and len(lines) != file.stat().st_size:
+            _put(file, lines)
         return whole
 
     def _unit(self, row: Row) -> Unit:
@@ -126,6 +125,13 @@ class Kept:
             if row.model == _name(grid) and row.task in grid.sizes:
                 return Unit(place, row.task, row.seed)
         raise ConfigError(f"{self.folder} has rows of {row.model} and {row.task}, which are in no grid of it")
+
+
+def _put(path: Path, content: bytes) -> None:
+    """In place of what is there, which a process that dies in between leaves as it was."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    os.replace(new, path)
 
 
 def _name(grid: Grid) -> str:

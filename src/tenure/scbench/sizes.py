@@ -35,10 +35,12 @@ class Size(NamedTuple):
 
 
 def chosen(subject: Subject, task: str, most: int, turns: int) -> list[Size]:
-    """The sizes that were tried for a task, from the greatest that fits into `most` tokens down by halves, to the first at which
-    dense attention scores FLOOR, and no further down than 128 tokens. Raises ConfigError for a number out of range."""
+    """The sizes that were tried for a task: from the greatest that fits into `most` tokens, and leaves an eighth of what a model
+    was made for to questions and answers, down by halves to the first at which dense attention scores FLOOR, and no further down
+    than 128 tokens. Raises ConfigError for a number out of range."""
     kind = TASKS[task]
-    contexts = Contexts(subject, tokens=integer("most", most, 1, 1 << 31))
+    most = min(integer("most", most, 1, 1 << 31), subject.context * 7 // 8)
+    contexts = Contexts(subject, tokens=most)
     tried: list[Size] = []
 
     def tokens(text: str) -> int:

@@ -4,6 +4,9 @@ The command line starts it; it knows nothing of rows but to whom they go."""
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -31,7 +34,7 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
             while True:
                 for unit in left:
                     waiting.add(pool.submit(_session, unit))
-                    if len(waiting) >= 2 * jobs:
+                    if len(waiting) >= jobs:
                         break
                 if not waiting:
                     return
@@ -63,6 +66,15 @@ def _begin(grids: tuple[Grid, ...]) -> None:
     _grids = grids
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _session(unit: Unit) -> tuple[Unit, list[Row]]:

@@ -26,14 +26,14 @@ def test_a_whole_grid_has_every_choice_once_and_no_control() -> None:
     budgets = ("1/2", "1/4", "1/8", "1/16")
     assert [one.name for one in found] == [
         "keep it all",
-        "keep it all below (host, disk) and load it back: swap",
+        "swap: keep it below (host, disk) and load it back; measured as exact reuse",
         *(f"quantise to {bits} bits" for bits in (8, 4, 2)),
         *(f"keep it all, read {size}" for size in budgets),
         *(f"drop to {size}" for size in budgets),
         *(f"find pieces again, run {size} (cacheblend)" for size in budgets),
     ]
     assert not {one.measured.label for one in found} & {"random", "oracle", "random-reads", "pieces", "recompute"}
-    assert {one.idle for one in found if one.name.startswith("keep it all below")} == {0}
+    assert {one.idle for one in found if one.name.startswith("swap")} == {0}
     assert {one.measured.label for one in found if one.name == "quantise to 4 bits"} == {"kivi-int4"}  # codec-int4 loses more
 
 
@@ -42,7 +42,7 @@ def test_sentences_follow_the_grades() -> None:
     rows = both("dense", RIGHT, resident=4800) + both("prefix", RIGHT, resident=4800)
     rows += answered("snapkv", half, 0.5, resident=2400) + answered("snapkv", half, 0.5, "multi_request", resident=2400)
     found = table(rows)
-    swap = "keep it all below (host, disk) and load it back: swap"
+    swap = "swap: keep it below (host, disk) and load it back; measured as exact reuse"
     assert found[swap].when == "When the device is short of memory and the host or a disk is not: nothing was lost."
     assert found[swap].grades == {"turn 1": "lossless", "turns 2 and on": "lossless", "multi-request": "lossless"}
     dropped = found["drop to 1/2"]

@@ -44,7 +44,7 @@ def _measured(samples: Samples, model: str) -> Iterator[tuple[str, str, Pool]]:
         if method == DENSE:
             option = "all", "keep it all"
         elif method == PREFIX:
-            option = "swap", "keep it all below (host, disk) and load it back: swap"
+            option = "swap", "swap: keep it below (host, disk) and load it back; measured as exact reuse"
         elif row.stage == "compression" and row.memory == "O(n)":
             option = "round", f"quantise to {bits[1]} bits" if bits else f"quantise: {method}"
         elif row.stage == "compression":
