@@ -66,7 +66,7 @@ def test_it_leaves_rows_and_a_report(place: Place, whole: tuple[int, str, str]) 
     assert code == 0, err
     assert len(place.rows("whole")) == 3 * 2 * 6
     found = json.loads((place.folder / "whole" / "results.json").read_text())
-    assert found["grid"]["command"].startswith("tenure scbench --model mine --task retr_kv --size retr_kv=12")
+    assert found["grid"]["command"].startswith("tenure scbench --model mine --task retr_kv --method snapkv")
     page = (place.folder / "whole" / "index.html").read_text()
     assert "snapkv" in page
     assert "snapkv" in out
@@ -103,10 +103,10 @@ def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
     ("words", "message"),
     [
         ("--task retr", "task 'retr' is not known: one of retr_kv"),
-        ("--method snap", "method 'snap' is not known"),
+        ("--task retr_kv --size retr_kv=12 --method snap", "method 'snap' is not known"),
         ("--size retr_kv", "--size is 'retr_kv'"),
-        ("--budget 2", "budget is 2"),
-        ("--model nowhere", "'nowhere' is no model"),
+        ("--task retr_kv --size retr_kv=12 --budget 2", "budget is 2"),
+        ("--task retr_kv --size retr_kv=12 --model nowhere", "'nowhere' is no model"),
         ("--data nowhere", "nowhere"),
         ("--task retr_kv --size retr_kv=4000", r"takes \d+ tokens: mine was made for 2048"),
     ],
