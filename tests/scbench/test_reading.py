@@ -50,7 +50,8 @@ def test_an_answer_that_is_kept_is_there_for_what_comes_next(tiny: Any) -> None:
     tokens, question, next_one = ids(1, TOKENS), ids(2, 5), ids(3, 4)
     reading = Reading(tiny, prefill(tiny, tokens, block_size=SIZE))
     reading.feed(question)
-    answer = reading.greedy(3, keep=True)
+    answer = reading.greedy(3)
+    reading.feed(answer)
     found = reading.feed(next_one)
     assert (found - run(tiny, tokens + question + answer + next_one).logits).abs().max() < CLOSE
     assert reading.joined().kv.length == reading.joined().kv.exact == TOKENS + 12

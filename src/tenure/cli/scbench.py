@@ -40,8 +40,6 @@ _QUICK_METHODS = (
     "prefix",
     "recompute",
 )
-_ASIDE = ("pyramidkv", "random-reads")
-"""Not in the default grid: the one is SnapKV with a budget that falls by layers, the other a second control."""
 
 
 @app.callback()
@@ -145,7 +143,8 @@ def _planned(
     from tenure.scbench.induction import trained
     from tenure.scbench.model import subject
     from tenure.scbench.original import ORIGINAL
-    from tenure.scbench.sizes import FLOOR, KNOWN, chosen
+    from tenure.scbench.scoring import LEAST_DENSE
+    from tenure.scbench.sizes import KNOWN, chosen
     from tenure.scbench.tasks import TASKS
 
     grids: list[Grid] = []
@@ -174,7 +173,7 @@ def _planned(
             tried = chosen(one, name, tokens, usual.get("turns", 5))
             for size in tried:
                 console.print(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
-            if tried[-1].dense >= FLOOR:
+            if tried[-1].dense >= LEAST_DENSE:
                 found[name] = tried[-1].size
             else:
                 console.print(f"{model} cannot do {name}: what a method loses there would be noise. It is left out.")
@@ -208,13 +207,11 @@ def _fitting(console: Console, one: Subject, data: Path, tasks: list[str], usual
 
 
 def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:
-    from tenure.scbench.methods import METHODS
-    from tenure.scbench.serving import SERVED
+    from tenure.scbench.grid import USUAL
 
     if asked is not None:
         return ("dense", *(name for name in asked if name != "dense"))
-    every = [*METHODS, *SERVED]
-    return tuple(name for name in every if (name in _QUICK_METHODS if quick else name not in _ASIDE))
+    return _QUICK_METHODS if quick else USUAL
 
 
 def _size(text: str) -> tuple[str, int]:

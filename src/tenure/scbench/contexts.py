@@ -30,8 +30,8 @@ class Contexts:
     """Runs contexts with full attention and hands them to methods. The whole blocks of what is shared (keys, values and queries)
     are kept for up to `tokens` tokens, and hit by whatever begins with them.
 
-    asked, encoded: tokens that were wanted, and those that were run. seconds: what the last new context took. A context always
-    runs in two passes, its shared whole blocks and the rest, so that a hit of them changes no bit. Raises ConfigError.
+    asked, encoded: tokens that were wanted, and those that were run. seconds: what running took. A context always runs in two
+    passes, its shared whole blocks and the rest, so that a hit of them changes no bit. Raises ConfigError.
     """
 
     def __init__(self, subject: Subject, block_size: int = 16, tokens: int = 4096) -> None:
@@ -53,7 +53,7 @@ class Contexts:
         if method.attention(len(ids), budget) != "full":
             began = perf_counter()
             context = prefill(self.subject.model, ids, method, budget, self.block_size)
-            self.seconds = perf_counter() - began
+            self.seconds += perf_counter() - began
             self.encoded += len(ids) if context.recomputed is None else context.recomputed
             return context
         return settle(self._dense(tuple(ids), len(ids) if shared is None else shared), method, budget)
@@ -63,7 +63,7 @@ class Contexts:
         if self._last is None or self._last[:2] != (ids, cut):
             began = perf_counter()
             self._last = ids, cut, self._run(ids, cut)
-            self.seconds = perf_counter() - began
+            self.seconds += perf_counter() - began
         return self._last[2]
 
     def _run(self, ids: tuple[int, ...], cut: int) -> Context:

@@ -24,10 +24,12 @@ from tenure.scbench.serving import SERVED, Server
 from tenure.scbench.session import Session
 from tenure.scbench.tasks import TASKS, Task
 
-__all__ = ["BUDGETS", "Cell", "Grid", "Measuring", "prompt_tokens"]
+__all__ = ["BUDGETS", "USUAL", "Cell", "Grid", "Measuring", "prompt_tokens"]
 
 BUDGETS = (0.5, 0.25, 0.125, 0.0625)
 """At 1 every method that has a budget is dense, to the bit."""
+USUAL: tuple[str, ...] = tuple(name for name in (*METHODS, *SERVED) if name not in ("pyramidkv", "random-reads"))
+"""The methods of a grid, unless others are asked for: without SnapKV by falling budgets, and a second control of loading."""
 
 
 class Cell(NamedTuple):

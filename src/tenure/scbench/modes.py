@@ -23,8 +23,8 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Generate greedily for this turn, at most its `limit` tokens, and stop before the session's `stop`. The KV of the answer is
-    thrown away unless `keep`."""
+    """Generate greedily for this turn, at most its `limit` tokens, and no further than the session's `stop`. The KV of the
+    answer is thrown away; with `keep` the answer stays, without what ended it."""
 
     turn: int
     keep: bool = False

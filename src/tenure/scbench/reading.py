@@ -72,10 +72,10 @@ class Reading:
         assert self.logits is not None  # just made
         return self.logits
 
-    def greedy(self, most: int, ends: Callable[[list[int]], bool] = lambda ids: False, *, keep: bool = False) -> list[int]:
+    def greedy(self, most: int, ends: Callable[[list[int]], bool] = lambda ids: False) -> list[int]:
         """The likeliest token, again and again, at most `most`, no further once `ends` says so of what there is. The answer's KV
-        is thrown away; with `keep` it is there for what comes next. Raises ConfigError when there are no logits to go on from."""
-        return greedy([self], most, ends, keep=keep)[0]
+        is thrown away: feed the answer to keep it. Raises ConfigError when there are no logits to go on from."""
+        return greedy([self], most, ends)[0]
 
     def again(self) -> Reading:
         """Another reading that goes on from where this one is; they share what was fed so far, and nothing later."""
@@ -134,9 +134,7 @@ def feed(readings: Sequence[Reading], ids: Sequence[Sequence[int]]) -> None:
             one._take(done, len(job.ids))
 
 
-def greedy(
-    readings: Sequence[Reading], most: int, ends: Callable[[list[int]], bool] = lambda ids: False, *, keep: bool = False
-) -> list[list[int]]:
+def greedy(readings: Sequence[Reading], most: int, ends: Callable[[list[int]], bool] = lambda ids: False) -> list[list[int]]:
     """`Reading.greedy` of several readings of one model at once. Raises ConfigError as it does."""
     integer("most", most, 1, 1 << 31)
     if any(one.logits is None for one in readings):
@@ -147,9 +145,6 @@ def greedy(
         feed([readings[row] for row in going], [said[row][-1:] for row in going])
         for row in going:
             said[row].append(readings[row]._likeliest())
-    if keep:
-        feed(readings, [ids[-1:] for ids in said])
-    else:
-        for one, state in zip(readings, before, strict=True):
-            one.newer, one._queries, one.logits = state
+    for one, state in zip(readings, before, strict=True):
+        one.newer, one._queries, one.logits = state
     return said

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tenure.errors import ConfigError
+from tenure.scbench import saying
 from tenure.scbench.contexts import Contexts
 from tenure.scbench.methods.base import Method
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
 from tenure.scbench.reading import Reading, feed, greedy
 from tenure.scbench.session import Session, Turn
+
+if TYPE_CHECKING:
+    from tenure.scbench.model import Subject
 
 __all__ = ["Asked", "Lane", "Outcome", "Scores", "run", "run_all"]
 
@@ -106,9 +111,9 @@ class _Running:
 
     def settle(self, texts: Sequence[Sequence[int]]) -> None:
         contexts = self._contexts
-        before, contexts.seconds = contexts.seconds, 0.0
+        before = contexts.seconds
         self._context = contexts.of(_flat(texts), *self._lane, shared=len(texts[0]))
-        self.done.encoding, contexts.seconds = contexts.seconds, before
+        self.done.encoding = contexts.seconds - before
         self.reading = Reading(contexts.subject.model, self._context, *self._lane)
 
     def encoded(self, step: Encode, tokens: int) -> None:
@@ -122,25 +127,31 @@ class _Running:
         marked, self._prompt = self._marked
         self.reading = marked.again()
 
-    def answered(self, ids: Sequence[int], prediction: str, score: float, step: Answer, turn: Turn) -> None:
+    @property
+    def subject(self) -> Subject:
+        return self._contexts.subject
+
+    def kept(self, tokens: int) -> None:
+        self._prompt += tokens
+
+    def answered(self, prediction: str, score: float, step: Answer, turn: Turn) -> None:
         kv = self._context.kv
         self.done.asked += self._prompt
-        if step.keep:
-            self._prompt += len(ids)
         outcome = Outcome(step.turn, turn.kind, prediction, score, kv.length, kv.full, kv.resident, self.reading.read)
         self.done.outcomes.append(outcome)
 
 
 def _answer(session: Session, task: Scores, step: Answer, running: Sequence[_Running]) -> None:
-    turn, subject = session.turns[step.turn], running[0]._contexts.subject
-
-    def ends(ids: list[int]) -> bool:
-        return ids[-1] in subject.stop or (session.stop != "" and session.stop in subject.decode(ids))
-
-    for one, ids in zip(running, greedy([one.reading for one in running], turn.limit, ends, keep=step.keep), strict=True):
-        said = subject.decode(each for each in ids if each not in subject.stop)
-        prediction = said.split(session.stop)[0] if session.stop else said
-        one.answered(ids, prediction, task.score(prediction, turn), step, turn)
+    turn, subject = session.turns[step.turn], running[0].subject
+    each = greedy([one.reading for one in running], turn.limit, partial(saying.ended, subject, session))
+    for one, ids in zip(running, each, strict=True):
+        said = saying.prediction(subject, session, ids)
+        one.answered(said, task.score(said, turn), step, turn)
+    if step.keep:
+        stay = [(one, ids) for one, all_ids in zip(running, each, strict=True) if (ids := saying.kept(subject, session, all_ids))]
+        feed([one.reading for one, _ in stay], [ids for _, ids in stay])
+        for one, ids in stay:
+            one.kept(len(ids))
 
 
 def _flat(texts: Sequence[Sequence[int]]) -> list[int]:

@@ -6,7 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["by_turn", "contains", "first_number", "first_word", "names_found"]
+__all__ = ["LEAST_DENSE", "by_turn", "contains", "first_number", "first_word", "names_found"]
+
+LEAST_DENSE = 0.8
+"""Where dense attention scores less, the model cannot do the task and a method's loss is noise."""
 
 
 def contains(prediction: str, label: str) -> float:

@@ -3,7 +3,7 @@ The grid's rows of retrieval come from here; methods that change KV have no part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -14,6 +14,7 @@ from transformers import StoppingCriteriaList
 from tenure.checks import integer
 from tenure.engines.transformers import Engine, layout_of, node_for
 from tenure.identity import Identity
+from tenure.scbench import saying
 from tenure.scbench.model import Subject
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
 from tenure.scbench.runner import Asked, Outcome, Scores
@@ -71,24 +72,25 @@ class Server:
         self, session: Session, task: Scores, step: Answer, prompt: list[int], tokens: int, reuse: bool, done: Asked
     ) -> None:
         turn, subject = session.turns[step.turn], self._subject
-        ids, hit = self._generate(prompt, turn, session.stop, reuse)
-        said = subject.decode(one for one in ids if one not in subject.stop)
-        prediction = said.split(session.stop)[0] if session.stop else said
+        ids, hit = self._generate(prompt, turn, session, reuse)
+        said = saying.prediction(subject, session, ids)
         full = tokens * self._token_bytes
-        score = task.score(prediction, turn)
-        done.outcomes.append(Outcome(step.turn, turn.kind, prediction, score, tokens, full, full, float(full)))
+        done.outcomes.append(Outcome(step.turn, turn.kind, said, task.score(said, turn), tokens, full, full, float(full)))
         done.asked += len(prompt)
         done.prefilled += len(prompt) - hit
         if step.keep:
-            prompt += ids
+            prompt += saying.kept(subject, session, ids)
 
-    def _generate(self, prompt: list[int], turn: Turn, stop: str, reuse: bool) -> tuple[list[int], int]:
+    def _generate(self, prompt: list[int], turn: Turn, session: Session, reuse: bool) -> tuple[list[int], int]:
         """What the model goes on with, and how many tokens of the prompt were hit."""
         subject = self._subject
         ids = torch.tensor([prompt], device=subject.model.device)
-        ends = StoppingCriteriaList([_ends(subject, len(prompt), stop)])
+
+        def ends(so_far: Any, scores: Any, **more: Any) -> Any:
+            return torch.tensor([saying.ended(subject, session, so_far[0, len(prompt) :].tolist())], device=so_far.device)
+
         settings: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "max_new_tokens": turn.limit, "do_sample": False}
-        settings |= {"stopping_criteria": ends, "eos_token_id": sorted(subject.stop) or None, "pad_token_id": 0}
+        settings |= {"stopping_criteria": StoppingCriteriaList([ends]), "eos_token_id": None, "pad_token_id": 0}
         with self._cache(ids, turn.limit, reuse) as cache:
             hit = 0 if cache is None else cache.get_seq_length()
             out = subject.model.generate(ids, **settings, **({} if cache is None else {"cache": cache}))
@@ -106,13 +108,3 @@ class Server:
     def _token_bytes(self) -> int:
         one = self._subject
         return 2 * one.layers * one.kv_heads * one.head_size * int(one.model.dtype.itemsize)
-
-
-def _ends(subject: Subject, prompt: int, stop: str) -> Callable[..., Any]:
-    """Ends where the session's stop text appears in what was generated."""
-
-    def ends(input_ids: Any, scores: Any, **settings: Any) -> Any:
-        said = stop != "" and stop in subject.decode(input_ids[0, prompt:].tolist())
-        return torch.tensor([said], device=input_ids.device)
-
-    return ends

@@ -11,12 +11,11 @@ from tenure.scbench.methods.dense import Dense
 from tenure.scbench.model import Subject
 from tenure.scbench.modes import multi_request
 from tenure.scbench.runner import run
+from tenure.scbench.scoring import LEAST_DENSE
 from tenure.scbench.tasks import TASKS
 
-__all__ = ["FLOOR", "KNOWN", "Size", "chosen"]
+__all__ = ["KNOWN", "Size", "chosen"]
 
-FLOOR = 0.8
-"""What dense attention has to score, for the loss of a method to mean anything."""
 KNOWN: dict[str, dict[str, int]] = {
     "smollm2": {"retr_kv": 128, "icl_many_shot": 256},
     "induction": {"retr_kv": 400, "prefix_suffix": 256, "multi_hop": 384, "kv_needle": 300},
@@ -36,8 +35,8 @@ class Size(NamedTuple):
 
 def chosen(subject: Subject, task: str, most: int, turns: int) -> list[Size]:
     """The sizes that were tried for a task: from the greatest that fits into `most` tokens, and leaves an eighth of what a model
-    was made for to questions and answers, down by halves to the first at which dense attention scores FLOOR, and no further down
-    than 128 tokens. Raises ConfigError for a number out of range."""
+    was made for to questions and answers, down by halves to the first at which dense attention is good enough, and no further
+    down than 128 tokens. Raises ConfigError for a number out of range."""
     kind = TASKS[task]
     most = min(integer("most", most, 1, 1 << 31), subject.context * 7 // 8)
     contexts = Contexts(subject, tokens=most)
@@ -46,7 +45,7 @@ def chosen(subject: Subject, task: str, most: int, turns: int) -> list[Size]:
     def tokens(text: str) -> int:
         return len(subject.encode(text))
 
-    while not tried or (tried[-1].dense < FLOOR and most >= 256):
+    while not tried or (tried[-1].dense < LEAST_DENSE and most >= 256):
         most = most // 2 if tried else most
         size = kind.fit(max(most, tokens(kind.seeded(_FIRST, kind.least(turns), turns).context)), turns, tokens)
         scores: list[float] = []

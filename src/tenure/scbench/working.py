@@ -38,8 +38,9 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
                         break
                 if not waiting:
                     return
-                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ready:
+                wait(waiting, return_when=FIRST_COMPLETED)
+                for future in [one for one in waiting if one.done()]:
+                    waiting.remove(future)
                     unit, rows = future.result()
                     kept.add(unit, rows)
                     done(unit)
@@ -48,7 +49,10 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
                 "a measuring process died (is there enough memory?): run it again to go on, with fewer jobs"
             ) from None
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=True, cancel_futures=True)
+            for future in waiting:  # what was being measured is finished, and kept
+                if not future.cancelled() and future.exception() is None:
+                    kept.add(*future.result())
             raise
 
 

@@ -60,6 +60,7 @@ def test_thresholds_at_their_edges() -> None:
     assert above(between(0.0, 0.5)) == "not settled: the interval contains 0"
     assert above(between(-0.5, 0.02)) == "not settled: the interval contains 0"
     assert above(between(-0.5, 0.019)) == "does not hold"
+    assert above(between(-0.2, 0.2, exact=True)) == "does not hold"  # no session differs
     assert above(between(0.1, 0.5, 9)).startswith("not settled: 9 sessions")
     assert stays(between(-0.02, 0.1)) == "holds"
     assert stays(between(-0.021, 0.1)).startswith("not settled")

@@ -11,11 +11,9 @@ import msgspec
 from tenure.scbench.report.samples import DENSE, Key, Samples, first, later, whole
 from tenure.scbench.report.statistics import Estimate, mean
 from tenure.scbench.results import Row
+from tenure.scbench.scoring import LEAST_DENSE
 
-__all__ = ["LEAST_DENSE", "Cell", "cells", "fraction", "held", "over", "weak"]
-
-LEAST_DENSE = 0.8
-"""Where dense attention scores less, the model cannot do the task and a method's loss is noise."""
+__all__ = ["Cell", "cells", "fraction", "held", "over", "weak"]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from tenure.scbench.report import sheets, words
-from tenure.scbench.report.cells import LEAST_DENSE, Cell
+from tenure.scbench.report.cells import Cell
 from tenure.scbench.report.choices import Choice
 from tenure.scbench.report.claims import Claims
 from tenure.scbench.report.plots import Picture
@@ -19,6 +19,7 @@ from tenure.scbench.report.samples import DENSE
 from tenure.scbench.report.sheets import Sheet
 from tenure.scbench.report.statistics import DRAWS, SEED
 from tenure.scbench.report.verdicts import FEWEST, MARGIN, USABLE
+from tenure.scbench.scoring import LEAST_DENSE
 
 __all__ = ["CAVEATS", "READING", "page"]
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tenure.scbench.report import words
-from tenure.scbench.report.cells import LEAST_DENSE, Cell
+from tenure.scbench.report.cells import Cell
 from tenure.scbench.report.choices import Choice
 from tenure.scbench.report.claims import Claims, Finding, Reuse
 from tenure.scbench.report.pooling import Compared, Pool
 from tenure.scbench.report.verdicts import above
+from tenure.scbench.scoring import LEAST_DENSE
 
 __all__ = ["LEGEND", "Sheet", "answers", "claimed", "full", "operator", "summary"]
 

@@ -20,12 +20,12 @@ _HOLDS, _NOT = "holds", "does not hold"
 
 
 def above(estimate: Estimate | None) -> str:
-    """Whether a difference is above 0. It is not where all of the interval is under the margin."""
+    """Whether a difference is above 0. It is not where all of the interval is under the margin, or no session differs."""
     if (early := _early(estimate)) or estimate is None:
         return early
     if estimate.low > 0:
         return _HOLDS
-    return _NOT if estimate.high < MARGIN else "not settled: the interval contains 0"
+    return _NOT if estimate.high < MARGIN or _same(estimate) else "not settled: the interval contains 0"
 
 
 def stays(estimate: Estimate | None) -> str:
@@ -56,7 +56,7 @@ def grade(compared: Compared) -> str:
 
 
 def _same(difference: Estimate) -> bool:
-    """Every session scored as dense did: the bound on sessions not seen is wide, yet nothing seen was lost."""
+    """No session differs from dense: the bound on sessions not seen is wide, yet nothing was seen."""
     return difference.exact and difference.value == 0
 
 

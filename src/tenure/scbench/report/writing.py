@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tenure.errors import ConfigError
 from tenure.scbench.report import sheets
-from tenure.scbench.report.cells import LEAST_DENSE, Cell, cells, weak
+from tenure.scbench.report.cells import Cell, cells, weak
 from tenure.scbench.report.choices import Choice, choices
 from tenure.scbench.report.claims import Claims, claims
 from tenure.scbench.report.page import CAVEATS, READING, page
@@ -22,6 +22,7 @@ from tenure.scbench.report.statistics import DRAWS, SEED, TAIL
 from tenure.scbench.report.table import table
 from tenure.scbench.report.verdicts import FEWEST, MARGIN, USABLE
 from tenure.scbench.results import Row
+from tenure.scbench.scoring import LEAST_DENSE
 
 __all__ = ["Report", "report", "write"]
 
