@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,30 @@ def test_a_process_that_is_told_to_end_ends_what_it_has_started() -> None:
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     assert not sockets[0].parent.exists()
+
+
+def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
+    """Also where another thread gets it: the mask is of one thread, what is done about a signal is of all."""
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    left: list[int] = []
+
+    def interrupted(thread: int | None) -> None:
+        with pair_process.uninterrupted():
+            signal.pthread_kill(thread, signal.SIGINT) if thread else os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+            left.append(1)
+        until("it is heard", lambda: False)
+
+    other.start()
+    try:
+        for count, thread in enumerate((other.ident, None), 1):
+            with pytest.raises(KeyboardInterrupt):
+                interrupted(thread)
+            assert len(left) == count, "it came in between"
+    finally:
+        done.set()
+        other.join()
 
 
 @embedded

@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from multiprocessing import resource_tracker
 from types import FrameType
 from typing import TypeVar
 
@@ -104,14 +105,19 @@ def pool_at(where: str) -> Iterator[str]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile never see Ctrl-C: a server keeps the mask, and Python what is ignored."""
+    """Processes that are started meanwhile never see Ctrl-C: they keep the mask. It is heard here afterwards, whichever thread
+    the system gave it to."""
+    resource_tracker.ensure_running()  # its own start would take the mask off
+    heard: list[int] = []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
