@@ -58,13 +58,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def whole(place: Place) -> tuple[int, str, str]:
-    return place.run(*SMALL.split(), "--method", "prefix", "--method", "recompute", "--jobs", "2", "--out", "whole")
+    return place.run(
+        *SMALL.split(), "--method", "prefix", "--method", "swapped", "--method", "recompute", "--jobs", "2", "--out", "whole"
+    )
 
 
 def test_it_leaves_rows_and_a_report(place: Place, whole: tuple[int, str, str]) -> None:
     code, out, err = whole
     assert code == 0, err
-    assert len(place.rows("whole")) == 3 * 2 * 6
+    assert len(place.rows("whole")) == 3 * 2 * 7
     found = json.loads((place.folder / "whole" / "results.json").read_text())
     assert found["grid"]["command"].startswith("tenure scbench --model mine --task retr_kv --method snapkv")
     page = (place.folder / "whole" / "index.html").read_text()
@@ -74,7 +76,19 @@ def test_it_leaves_rows_and_a_report(place: Place, whole: tuple[int, str, str]) 
 
 
 def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> None:
-    words = (*SMALL.split(), "--method", "prefix", "--method", "recompute", "--jobs", "1", "--out", "killed")
+    words = (
+        *SMALL.split(),
+        "--method",
+        "prefix",
+        "--method",
+        "swapped",
+        "--method",
+        "recompute",
+        "--jobs",
+        "1",
+        "--out",
+        "killed",
+    )
     process = place.start(*words)
     file, deadline = place.folder / "killed" / "rows.jsonl", time.monotonic() + 200
     while not (file.exists() and file.stat().st_size) and process.poll() is None and time.monotonic() < deadline:

@@ -20,6 +20,7 @@ def row(**changes: object) -> Row:
         "scores": (1.0, 0.0, 1.0, 0.0, 0.5),
         "kinds": ("",) * 5,
         "predictions": (" 1", " \u00e9", "\n", "", '"'),
+        "lengths": (2,) * 5,
         "tokens": 1200,
         "full": 4800,
         "resident": 1200,

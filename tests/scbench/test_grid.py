@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs tenure[model]")
@@ -20,12 +22,13 @@ from tenure.scbench.methods import METHODS
 from tenure.scbench.model import Subject, subject
 from tenure.scbench.modes import MODES
 from tenure.scbench.results import Row
-from tenure.scbench.runner import run
+from tenure.scbench.runner import run, run_all
+from tenure.scbench.serving import Server
 from tenure.scbench.tasks import TASKS
 
 from .test_subject import users
 
-NAMES = ("dense", "snapkv", "kivi-int4", "quest", "a_shape", "prefix", "recompute")
+NAMES = ("dense", "snapkv", "kivi-int4", "quest", "a_shape", "prefix", "swapped", "recompute")
 SIZE = 12
 
 
@@ -54,7 +57,7 @@ def rows(measuring: Measuring) -> list[Row]:
 
 def test_cells_are_all_modes_methods_and_budgets(measuring: Measuring) -> None:
     cells = measuring.grid.cells
-    assert len(cells) == len(set(cells)) == 2 * (1 + 2 + 1 + 2 + 2 + 1 + 1)
+    assert len(cells) == len(set(cells)) == 2 * (1 + 2 + 1 + 2 + 2 + 1 + 1 + 1)
     assert Cell("multi_turn", "snapkv", 0.25) in cells
     assert [cell.budget for cell in cells if cell.method == "kivi-int4"] == [1.0, 1.0]
 
@@ -63,6 +66,7 @@ def test_a_row_a_cell_in_order(measuring: Measuring, rows: list[Row]) -> None:
     assert [Cell(row.mode, row.method, row.budget) for row in rows] == measuring.grid.cells
     assert {(row.model, row.task, row.size, row.seed) for row in rows} == {("mine", "retr_kv", SIZE, 1)}
     assert all(len(row.scores) == len(row.kinds) == len(row.predictions) == 3 for row in rows)
+    assert rows[0].lengths == tuple(len(turn.answer) for turn in TASKS["retr_kv"].seeded(1, SIZE, 3).turns)  # a token a byte
     assert {row.stage for row in rows} == {"none", "compression", "loading", "generation", "retrieval"}
 
 
@@ -83,23 +87,95 @@ def test_serving_with_reuse_says_the_same_and_runs_less(rows: list[Row]) -> None
     by = {(row.mode, row.method): row for row in rows if row.budget == 1}
     for mode in MODES:
         warm, cold, dense = by[mode, "prefix"], by[mode, "recompute"], by[mode, "dense"]
-        assert warm.predictions == cold.predictions == dense.predictions
+        assert warm.predictions == cold.predictions == dense.predictions == by[mode, "swapped"].predictions
+        assert by[mode, "swapped"].prefilled == warm.prefilled
         assert warm.asked == cold.asked == cold.prefilled == dense.asked
         assert dense.prefilled <= warm.prefilled < cold.prefilled  # whole blocks are hit
         assert warm.prefilled - dense.prefilled < 3 * 2 * 16
 
 
 def test_seconds_are_of_methods_alone_and_others_have_none(measuring: Measuring, rows: list[Row]) -> None:
-    served = ("prefix", "recompute")
-    assert all((row.seconds is not None) == (row.method in served) for row in rows)
+    served = ("prefix", "swapped", "recompute")
+    last = measuring.session("multi_hop", 2)
+    assert all((row.seconds is not None) == (row.method in served) for row in last)
     first = measuring.session("multi_hop", 0)
     assert all((row.seconds is not None) == (row.mode == "multi_turn" or row.method in served) for row in first)
     assert all(row.encoding > 0 for row in first if row.mode == "multi_turn" and row.method not in served)
 
 
-def test_a_session_gives_the_same_rows_again(measuring: Measuring, rows: list[Row]) -> None:
-    import msgspec
+def test_methods_are_timed_one_by_one_in_another_order_each_session(
+    model: Subject, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = msgspec.structs.replace(measuring.grid, modes=("multi_turn",), methods=("dense", "snapkv", "a_shape"))
+    monkeypatch.setattr(grids, "subject", lambda name, dtype, device: model)
+    ran: list[tuple[str, float]] = []
+    known: list[int] = []
 
+    def run_and_tell(contexts: Contexts, *rest: Any) -> Any:
+        ran.append((rest[-2].name, rest[-1]))
+        known.append(0 if contexts._last is None else len(contexts._last[2].known))
+        return run(contexts, *rest)
+
+    monkeypatch.setattr(grids, "run", run_and_tell)
+    order = [("dense", 1.0), ("snapkv", 0.5), ("snapkv", 0.25), ("a_shape", 0.5), ("a_shape", 0.25)]
+    rows = Measuring(grid).session("retr_kv", 0)
+    assert ran == [("dense", 1.0)] * 2 + order  # what warms up, and the run whose encoding counts
+    assert known == [0] * 7
+    assert len({row.encoding for row in rows if row.method != "a_shape"}) == 1
+    assert len({row.encoding for row in rows}) == 3
+    ran.clear()
+    assert [(row.method, row.budget) for row in Measuring(grid).session("retr_kv", 1)] == order
+    assert ran == [("dense", 1.0)] * 2 + order[2:] + order[:2]
+    ran.clear()
+    Measuring(grid).session("retr_kv", 2)
+    assert ran == []  # the third is not timed
+
+
+def test_few_at_once_say_the_same(model: Subject, measuring: Measuring, rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[int] = []
+
+    def counted(contexts: Any, session: Any, task: Any, steps: Any, lanes: Any) -> Any:
+        groups.append(len(lanes))
+        return run_all(contexts, session, task, steps, lanes)
+
+    monkeypatch.setattr(grids, "run_all", counted)
+    monkeypatch.setattr(grids, "_HELD", 4 * rows[0].full)
+    monkeypatch.setattr(measuring, "grid", msgspec.structs.replace(measuring.grid, timed=0))
+    again = measuring.session("retr_kv", 1)
+    assert max(groups) <= 4
+    assert len(groups) > 4
+    assert [(row.scores, row.predictions, row.resident) for row in again] == [
+        (row.scores, row.predictions, row.resident) for row in rows
+    ]
+
+
+def test_kv_leaves_the_device_between_requests_and_comes_back(model: Subject) -> None:
+    task = TASKS["retr_kv"]
+    session = task.seeded(1, SIZE, 3)
+    steps = MODES["multi_turn"](session)
+    prompt = [*model.start, *model.encode(session.context)]
+    with closing(Server(model, 16, 4096)) as server:
+        lower: list[tuple[int, int, bool]] = []
+        push = server._push_out
+
+        def seen() -> None:
+            before = server._node.match(prompt, server._engine.who.with_(tenant="run 1"))
+            push()
+            after = server._node.match(prompt, server._engine.who.with_(tenant="run 1"))
+            lower.append((len(before.lower), len(after.lower), set(after.lower) == {"host"}))
+
+        server._push_out = seen  # type: ignore[method-assign]
+        asked = server.run(session, task, steps, "swapped")
+        blocks = len(prompt) // 16
+        assert lower == [(0, blocks, True)] * 3
+        assert server._node.tier_stats("host").loaded >= 2 * blocks
+        assert asked.prefilled < asked.asked / 2
+        stays = server.run(session, task, steps, "prefix")
+        assert [one.prediction for one in stays.outcomes] == [one.prediction for one in asked.outcomes]
+        assert len(lower) == 3
+
+
+def test_a_session_gives_the_same_rows_again(measuring: Measuring, rows: list[Row]) -> None:
     measuring.session("multi_hop", 1)
     again = measuring.session("retr_kv", 1)
     still = [msgspec.structs.replace(row, seconds=None, encoding=None) for row in rows]

@@ -1,5 +1,5 @@
-"""`tenure scbench`: what dropping, rounding, selecting or sharing KV costs a model over turns and across requests. It plans the
-grids and shows how far they are; the benchmark's own package measures and reports."""
+"""`tenure scbench`: what dropping, rounding, selecting or sharing KV costs a model over turns and across requests. It shows how
+far a grid is; the benchmark's own package plans, measures and reports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tenure.cli import show
 from tenure.errors import ConfigError, TenureError
 
 if TYPE_CHECKING:
-    from tenure.scbench.grid import Grid
-    from tenure.scbench.model import Subject
+    from tenure.scbench.about import Plan
 
 app = typer.Typer(invoke_without_command=True, help="Measure what shortcuts on KV cost over turns and across requests.")
 
 _INTERRUPTED = 130
+_MODELS = ("induction", "smollm2")
 _QUICK = {"sessions": 4, "turns": 3, "budgets": (0.25,), "timed": 1}
 _QUICK_METHODS = (
     "dense",
@@ -38,6 +38,7 @@ _QUICK_METHODS = (
     "oracle",
     "cacheblend",
     "prefix",
+    "swapped",
     "recompute",
 )
 
@@ -76,6 +77,7 @@ def command(
         return
     _needed()
     from tenure.scbench.kept import Kept
+    from tenure.scbench.planning import Wanted, planned
     from tenure.scbench.working import measure
 
     console = Console(stderr=True)
@@ -85,7 +87,9 @@ def command(
     usual |= {"modes": tuple(mode)} if mode else {}
     usual |= {"block_size": block_size, "own": own, "device": device, "methods": _methods(method, quick)}
     integer("--tokens", tokens, 64, 1 << 31)
-    grids = _planned(console, model or ["induction", "smollm2"], task, dict(map(_size, size or ())), tokens, dtype, data, usual)
+    wanted = Wanted(tuple(model or _MODELS), task, dict(map(_size, size or ())), tokens, dtype, data, usual)
+    plans = planned(wanted, console.print)
+    grids = [plan.grid for plan in plans]
     try:
         with Kept(out, grids) as kept:
             try:
@@ -95,7 +99,7 @@ def command(
             except KeyboardInterrupt:
                 console.print(f"{len(kept.missing)} of {len(kept.units)} sessions are left: run it again to go on.")
                 raise typer.Exit(_INTERRUPTED) from None
-            report(kept.rows, out, grids, _command(ctx))
+            report(kept.rows, out, plans, _command(ctx))
     except OSError as problem:
         raise TenureError(f"{out}: {problem.strerror or problem}") from None
 
@@ -116,94 +120,15 @@ def train(seed: Annotated[int, typer.Option(help="Of its first weights and its l
     typer.echo(folder)
 
 
-def report(rows: Iterable[Any], out: Path, grids: list[Grid], command: str) -> None:
+def report(rows: Iterable[Any], out: Path, plans: list[Plan], command: str) -> None:
     """Writes the report of what there is, and prints its tables."""
     from tenure.scbench import about
     from tenure.scbench.report import write
 
-    made = write(rows, out, about.described(grids, command))
+    made = write(rows, out, about.described(plans, command))
     for table in made.tables():
         show.console().print(table)
     typer.echo(f"{out / 'index.html'}")
-
-
-def _planned(
-    console: Console,
-    models: list[str],
-    tasks: list[str] | None,
-    sizes: dict[str, int],
-    tokens: int,
-    dtype: str | None,
-    data: Path | None,
-    usual: dict[str, Any],
-) -> list[Grid]:
-    """A grid a model, with sizes that the model can do. Raises ConfigError when there is nothing that it can."""
-    from tenure.scbench.about import made_of
-    from tenure.scbench.grid import Grid
-    from tenure.scbench.induction import trained
-    from tenure.scbench.model import subject
-    from tenure.scbench.original import ORIGINAL
-    from tenure.scbench.scoring import LEAST_DENSE
-    from tenure.scbench.sizes import KNOWN, chosen
-    from tenure.scbench.tasks import TASKS
-
-    grids: list[Grid] = []
-    for model in models:
-        if model == "induction" and not trained():
-            console.print("The induction model is trained first; this takes some minutes, once.")
-            train(0)
-        kind = dtype or ("fp32" if model == "induction" else "bf16")
-        one = subject(model, kind, usual["device"])
-        if data is not None:
-            there = tasks or [name for name in ORIGINAL if (data / f"scbench_{name}.jsonl").is_file()]
-            fitting = _fitting(console, one, data, there, usual)
-            settings = usual | {"made_of": made_of(one, *(data / f"scbench_{name}.jsonl" for name in fitting))}
-            grids.append(
-                Grid(model=model, dtype=kind, data=str(data), sizes=dict.fromkeys(fitting, 0), fitting=fitting, **settings)
-            )
-            continue
-        known = KNOWN.get(model, {})
-        found: dict[str, int] = {}
-        for name in tasks or list(known or TASKS):
-            if name not in TASKS:
-                raise ConfigError(f"task {name!r} is not known: one of {', '.join(TASKS)} is needed")
-            if name in sizes or name in known:
-                found[name] = sizes.get(name, known.get(name, 0))
-                continue
-            tried = chosen(one, name, tokens, usual.get("turns", 5))
-            for size in tried:
-                console.print(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
-            if tried[-1].dense >= LEAST_DENSE:
-                found[name] = tried[-1].size
-            else:
-                console.print(f"{model} cannot do {name}: what a method loses there would be noise. It is left out.")
-        if not found:
-            raise ConfigError(f"{model} can do none of these tasks, so there is nothing to measure: try another model")
-        if spare := sizes.keys() - found.keys():
-            raise ConfigError(f"--size is given for {', '.join(sorted(spare))}, which is not measured: {', '.join(found)} are")
-        grids.append(Grid(model=model, dtype=kind, sizes=found, made_of=made_of(one), **usual))
-    return grids
-
-
-def _fitting(console: Console, one: Subject, data: Path, tasks: list[str], usual: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of each of SCBench's own tasks the sessions that fit into the model's context. Raises ConfigError when there are none."""
-    from tenure.scbench.grid import prompt_tokens
-    from tenure.scbench.original import ORIGINAL
-
-    found: dict[str, tuple[int, ...]] = {}
-    for name in tasks:
-        if name not in ORIGINAL:
-            raise ConfigError(f"task {name!r} is none of SCBench's: one of {', '.join(ORIGINAL)} is needed")
-        every = list(ORIGINAL[name].read(data, usual.get("turns", 5)))
-        fit = [each.seed for each in every if prompt_tokens(one, each, usual["own"]) <= one.context]
-        console.print(f"{name}: {len(fit)} of {len(every)} sessions fit into the {one.context} tokens of {one.name}")
-        if fit:
-            found[name] = tuple(fit)
-    if not found:
-        raise ConfigError(
-            f"no session of {data} can be measured: scbench_NAME.jsonl with contexts of at most {one.context} tokens are needed"
-        )
-    return found
 
 
 def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:

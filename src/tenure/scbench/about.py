@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -14,9 +14,17 @@ import transformers
 import tenure
 from tenure.identity import content_digest
 from tenure.scbench.grid import Grid
-from tenure.scbench.model import Subject, subject
+from tenure.scbench.model import Subject
 
-__all__ = ["described", "made_of"]
+__all__ = ["Plan", "described", "made_of", "sized"]
+
+
+class Plan(NamedTuple):
+    """A grid, with its model's name in rows and the model's own numbers."""
+
+    grid: Grid
+    name: str
+    model: dict[str, Any]
 
 
 def made_of(one: Subject, *files: Path) -> str:
@@ -25,19 +33,20 @@ def made_of(one: Subject, *files: Path) -> str:
     return f"{digest}, tenure {tenure.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
 
 
-def described(grids: Sequence[Grid], command: str) -> dict[str, Any]:
-    """As JSON takes it; the same on the same machine. Raises ConfigError for a model that is no longer there."""
-    models = {}
-    for grid in grids:
-        one = subject(grid.model, grid.dtype)
-        models[one.name] = {
-            "weights": one.digest,
-            "parameters": sum(part.numel() for part in one.model.parameters()),
-            "layers": one.layers,
-            "heads": one.heads,
-            "kv_heads": one.kv_heads,
-            "head_size": one.head_size,
-            "grid": msgspec.to_builtins(grid),
-        }
+def sized(one: Subject) -> dict[str, Any]:
+    """A model's own numbers."""
+    return {
+        "weights": one.digest,
+        "parameters": sum(part.numel() for part in one.model.parameters()),
+        "layers": one.layers,
+        "heads": one.heads,
+        "kv_heads": one.kv_heads,
+        "head_size": one.head_size,
+    }
+
+
+def described(plans: Sequence[Plan], command: str) -> dict[str, Any]:
+    """As JSON takes it; the same on the same machine."""
+    models = {plan.name: plan.model | {"grid": msgspec.to_builtins(plan.grid)} for plan in plans}
     software = {"tenure": tenure.__version__, "torch": str(torch.__version__), "transformers": transformers.__version__}
     return {"command": command, "models": models, "software": software | {"python": platform.python_version()}}

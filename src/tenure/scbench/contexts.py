@@ -30,8 +30,8 @@ class Contexts:
     """Runs contexts with full attention and hands them to methods. The whole blocks of what is shared (keys, values and queries)
     are kept for up to `tokens` tokens, and hit by whatever begins with them.
 
-    asked, encoded: tokens that were wanted, and those that were run. seconds: what running took. A context always runs in two
-    passes, its shared whole blocks and the rest, so that a hit of them changes no bit. Raises ConfigError.
+    asked, encoded: tokens that were wanted, and those that were run. seconds: what running took, not what finding did. A context
+    always runs in two passes, its shared whole blocks and the rest, so that a hit of them changes no bit. Raises ConfigError.
     """
 
     def __init__(self, subject: Subject, block_size: int = 16, tokens: int = 4096) -> None:
@@ -53,10 +53,16 @@ class Contexts:
         if method.attention(len(ids), budget) != "full":
             began = perf_counter()
             context = prefill(self.subject.model, ids, method, budget, self.block_size)
-            self.seconds += perf_counter() - began
+            self.seconds += perf_counter() - began - context.finding
             self.encoded += len(ids) if context.recomputed is None else context.recomputed
             return context
         return settle(self._dense(tuple(ids), len(ids) if shared is None else shared), method, budget)
+
+    def forget(self) -> None:
+        """Forgets what methods computed of the last context: whoever times one method asks for it."""
+        if self._last is not None:
+            ids, cut, context = self._last
+            self._last = ids, cut, replace(context, known={})
 
     def _dense(self, ids: tuple[int, ...], shared: int) -> Context:
         cut = min(shared, len(ids)) // self.block_size * self.block_size

@@ -31,6 +31,9 @@ BUDGETS = (0.5, 0.25, 0.125, 0.0625)
 USUAL: tuple[str, ...] = tuple(name for name in (*METHODS, *SERVED) if name not in ("pyramidkv", "random-reads"))
 """The methods of a grid, unless others are asked for: without SnapKV by falling budgets, and a second control of loading."""
 
+_HELD = 2 << 30
+"""Bytes of KV that methods side by side hold at most, if each keeps all."""
+
 
 class Cell(NamedTuple):
     """One column of a grid: asked in this mode, with this method, at this budget (1 for methods of one size)."""
@@ -47,8 +50,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     software; rows of another are another grid's. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
     data: the folder of such data, then all tasks are of it. fitting: of such a task the sessions that fit into the model's
     context, by their number. budgets: for methods that have one. sessions: of each task at most, seeds from 0. own: in a
-    conversation the model's own answers stay. timed: how many of a task's sessions are conversations in which each method runs
-    alone, for its seconds. Raises ConfigError.
+    conversation the model's own answers stay. timed: in how many of a task's sessions, the first ones, each method runs the
+    conversation alone, for its seconds. Raises ConfigError.
     """
 
     model: str
@@ -65,11 +68,11 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 5
     block_size: int = 16
     own: bool = False
-    timed: int = 1
+    timed: int = 2
 
     def __post_init__(self) -> None:
         _known("task", self.sizes, ORIGINAL if self.data else TASKS)
-        _known("method", self.methods, METHODS.keys() | SERVED.keys())
+        _known("method", self.methods, (*METHODS, *SERVED))
         _known("mode", self.modes, MODES)
         for budget in self.budgets:
             positive("a budget", budget, 1.0)
@@ -88,6 +91,10 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     def seeds(self, task: str) -> tuple[int, ...]:
         """Of a task's sessions."""
         return tuple(self.fitting[task] if self.data else range(self.sessions))[: self.sessions]
+
+    def times(self, task: str, seed: int) -> bool:
+        """Whether seconds are taken in this session."""
+        return seed in self.seeds(task)[: self.timed]
 
     @property
     def cells(self) -> list[Cell]:
@@ -127,25 +134,43 @@ class Measuring:
             steps = multi_turn(session, own=grid.own) if mode == "multi_turn" else MODES[mode](session)
             cells = [cell for cell in grid.cells if cell.mode == mode]
             lanes = {cell: Lane(METHODS[cell.method], cell.budget) for cell in cells if cell.method in METHODS}
-            alone = seed in grid.seeds(task)[: grid.timed] and mode == "multi_turn"
-            if alone:
-                found = {cell: self._alone(session, task, steps, lane, tokens) for cell, lane in lanes.items()}
-            else:
-                found = dict(zip(lanes, run_all(contexts, session, self._kind(task), steps, [*lanes.values()]), strict=True))
+            alone = mode == "multi_turn" and grid.times(task, seed)
+            runs = self._alone if alone else self._together
+            found = dict(zip(lanes, runs(contexts, session, task, steps, [*lanes.values()], tokens), strict=True))
             for cell in cells:
                 served = cell.method in SERVED
                 asked = self._served(session, task, steps, cell.method) if served else found[cell]
                 rows.append(self._row(task, session, cell, asked, alone))
         return rows
 
-    def _alone(self, session: Session, task: str, steps: Sequence[Step], lane: Lane, tokens: int) -> Asked:
-        """A method by itself, its context included."""
-        return run(Contexts(self.subject, self.grid.block_size, tokens), session, self._kind(task), steps, *lane)
+    def _together(
+        self, contexts: Contexts, session: Session, task: str, steps: Sequence[Step], lanes: Sequence[Lane], tokens: int
+    ) -> list[Asked]:
+        """Methods side by side, so many at once that what they hold stays within bounds."""
+        most, kind, done = max(1, _HELD // (tokens * self.subject.token_bytes)), self._kind(task), list[Asked]()
+        for first in range(0, len(lanes), most):
+            done += run_all(contexts, session, kind, steps, lanes[first : first + most])
+        return done
+
+    def _alone(
+        self, contexts: Contexts, session: Session, task: str, steps: Sequence[Step], lanes: Sequence[Lane], tokens: int
+    ) -> list[Asked]:
+        """One method after another, for their seconds: each session begins with other ones, after a run that only warms up, and
+        no method finds what an earlier one computed. Those that begin with full attention have the seconds of one such run."""
+        kind, own = self._kind(task), [Contexts(self.subject, self.grid.block_size, tokens) for _ in range(2)]
+        encoding = [run(each, session, kind, steps, METHODS["dense"], 1.0).encoding for each in own][-1]
+        first = self.grid.seeds(task).index(session.seed) * len(lanes) // self.grid.timed
+        done: dict[int, Asked] = {}
+        for place in (*range(first, len(lanes)), *range(first)):
+            own[-1].forget()
+            done[place] = run(own[-1], session, kind, steps, *lanes[place])
+            done[place].encoding = done[place].encoding or encoding
+        return [done[place] for place in range(len(lanes))]
 
     def _served(self, session: Session, task: str, steps: Sequence[Step], method: str) -> Asked:
         if self._server is None:
             self._server = Server(self.subject, self.grid.block_size, self._room)
-        return self._server.run(session, self._kind(task), steps, SERVED[method])
+        return self._server.run(session, self._kind(task), steps, method)
 
     def _made(self, tokens: int) -> Contexts:
         """What sessions share, with room for two of the first, or of one that is longer than two."""
@@ -180,6 +205,7 @@ class Measuring:
             scores=tuple(one.score for one in asked.outcomes),
             kinds=tuple(one.kind for one in asked.outcomes),
             predictions=tuple(one.prediction for one in asked.outcomes),
+            lengths=tuple(len(self.subject.encode(turn.answer)) for turn in session.turns),
             tokens=first.tokens,
             full=first.full,
             resident=first.resident,

@@ -152,13 +152,15 @@ class Context:
     """What requests share: KV, the queries that were recorded with it, and the logits of the token to come [vocabulary].
 
     recomputed: how many of its tokens were run through the whole model for it, where the KV of the others was found; None: all.
-    known: what methods computed of it and will want again, at other budgets.
+    finding: seconds that it took here to make what others would have left, and so was found. known: what methods computed of it
+    and will want again, at other budgets.
     """
 
     kv: KV
     queries: Queries | None = None
     logits: torch.Tensor | None = None
     recomputed: int | None = None
+    finding: float = 0.0
     known: dict[object, torch.Tensor] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:

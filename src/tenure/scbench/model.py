@@ -86,6 +86,11 @@ class Subject:
         return layout_of(self.model).head_size
 
     @property
+    def token_bytes(self) -> int:
+        """Bytes of KV that one token takes."""
+        return 2 * self.layers * self.kv_heads * self.head_size * int(self.model.dtype.itemsize)
+
+    @property
     def vocabulary(self) -> int:
         """Ids are 0 to this, less one."""
         return int(self.model.config.vocab_size)

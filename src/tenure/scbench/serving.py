@@ -1,5 +1,5 @@
-"""A session served as requests, each with its whole prompt, by the transformers engine: reusing exact prefixes, or nothing.
-The grid's rows of retrieval come from here; methods that change KV have no part in it."""
+"""A session served as requests, each with its whole prompt, by the transformers engine: reusing exact prefixes, also such as left
+the device in between, or nothing. The grid's rows of retrieval come from here; methods that change KV have no part in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import StoppingCriteriaList
 
@@ -23,8 +24,9 @@ from tenure.tiers.device import DeviceArena, dtype_name
 
 __all__ = ["SERVED", "Server"]
 
-SERVED = {"prefix": True, "recompute": False}
-"""What may be asked of a server, by the name in results: whether exact prefixes are reused."""
+_PREFIX, _SWAPPED, _RECOMPUTE = SERVED = ("prefix", "swapped", "recompute")
+"""What may be asked of a server, by the name in results: to reuse exact prefixes; to reuse them after all KV has left the device
+between any two requests, and is loaded back from host memory; to compute each prompt whole."""
 
 
 class Server:
@@ -39,19 +41,21 @@ class Server:
         room = -(-integer("tokens", tokens, 1, 1 << 31) // block_size) * one
         self._node = node_for(subject.model, device_bytes=room, host_bytes=2 * room, block_size=block_size)
         self._runs = 0
+        self._away = 0.0  # seconds of a run in which KV was made to leave
         self._engine = Engine(subject.model, self._node, who=Identity(model=subject.name, weights=subject.digest))
 
     def close(self) -> None:
         """Ends the node."""
         self._node.close()
 
-    def run(self, session: Session, task: Scores, steps: Sequence[Step], reuse: bool) -> Asked:
-        """One session by its steps, each answer from a prompt of all that was said. Without `reuse`, each is computed whole; with
-        it, nothing is hit that an earlier call left."""
+    def run(self, session: Session, task: Scores, steps: Sequence[Step], way: str) -> Asked:
+        """One session by its steps, each answer from a prompt of all that was said, served in one `way` of `SERVED`. Nothing is
+        hit that an earlier call left. The seconds are without what makes KV leave: others' requests would have done it."""
         prompt: list[int] = []
         marked = 0
         tokens, done = 0, Asked()
         self._runs += 1
+        self._away = 0.0
         began = perf_counter()
         for step in steps:
             if isinstance(step, Encode):
@@ -64,22 +68,26 @@ class Server:
             elif isinstance(step, Rewind):
                 del prompt[marked:]
             else:
-                self._answer(session, task, step, prompt, tokens, reuse, done)
-        done.seconds = perf_counter() - began
+                self._answer(session, task, step, prompt, tokens, way, done)
+        done.seconds = perf_counter() - began - self._away
         return done
 
     def _answer(
-        self, session: Session, task: Scores, step: Answer, prompt: list[int], tokens: int, reuse: bool, done: Asked
+        self, session: Session, task: Scores, step: Answer, prompt: list[int], tokens: int, way: str, done: Asked
     ) -> None:
         turn, subject = session.turns[step.turn], self._subject
-        ids, hit = self._generate(prompt, turn, session, reuse)
+        ids, hit = self._generate(prompt, turn, session, way != _RECOMPUTE)
         said = saying.prediction(subject, session, ids)
-        full = tokens * self._token_bytes
+        full = tokens * subject.token_bytes
         done.outcomes.append(Outcome(step.turn, turn.kind, said, task.score(said, turn), tokens, full, full, float(full)))
         done.asked += len(prompt)
         done.prefilled += len(prompt) - hit
         if step.keep:
             prompt += saying.kept(subject, session, ids)
+        if way == _SWAPPED:
+            began = perf_counter()
+            self._push_out()
+            self._away += perf_counter() - began
 
     def _generate(self, prompt: list[int], turn: Turn, session: Session, reuse: bool) -> tuple[list[int], int]:
         """What the model goes on with, and how many tokens of the prompt were hit."""
@@ -104,7 +112,9 @@ class Server:
         with self._engine.cache(ids, tenant=f"run {self._runs}", room=room, strict=False) as cache:
             yield cache
 
-    @property
-    def _token_bytes(self) -> int:
-        one = self._subject
-        return 2 * one.layers * one.kv_heads * one.head_size * int(one.model.dtype.itemsize)
+    def _push_out(self) -> None:
+        """A request of others that takes the whole device, once what is there has been written below."""
+        node = self._node
+        node.flush()
+        others = self._engine.who.with_(tenant="others")
+        node.sequence(np.zeros(node.frames * node.block_size, np.int64), others).abort()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 
 from tenure.checks import integer
 from tenure.errors import TenureError
@@ -21,29 +22,27 @@ __all__ = ["measure"]
 
 
 def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit], None]) -> None:
-    """Measures what is missing, in `jobs` processes of one thread each, and tells of each session that is kept.
+    """Measures what is missing, in `jobs` processes of one thread each, and tells of each session that is kept. Sessions in which
+    seconds are taken come first, one at a time.
 
     Raises ConfigError or what a session raises; TenureError when a process died. What was kept until then stays.
     """
     missing, waiting = kept.missing, set[Future[tuple[Unit, list[Row]]]]()
     jobs = min(integer("jobs", jobs, 1, 1024), max(1, len(missing)))
+    timed = [unit for unit in missing if grids[unit.grid].times(unit.task, unit.seed)]
+    others = [unit for unit in missing if unit not in timed]
     start = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     with ProcessPoolExecutor(jobs, start, _begin, (tuple(grids),)) as pool:
         try:
-            left = iter(missing)
-            while True:
-                for unit in left:
-                    waiting.add(pool.submit(_session, unit))
-                    if len(waiting) >= jobs:
-                        break
-                if not waiting:
-                    return
-                wait(waiting, return_when=FIRST_COMPLETED)
-                for future in [one for one in waiting if one.done()]:
-                    waiting.remove(future)
-                    unit, rows = future.result()
-                    kept.add(unit, rows)
-                    done(unit)
+            for units, most in ((timed, 1), (others, jobs)):
+                left = iter(units)
+                while waiting := waiting | {pool.submit(_session, unit) for unit in islice(left, most - len(waiting))}:
+                    wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in [one for one in waiting if one.done()]:
+                        waiting.remove(future)
+                        unit, rows = future.result()
+                        kept.add(unit, rows)
+                        done(unit)
         except BrokenProcessPool:
             raise TenureError(
                 "a measuring process died (is there enough memory?): run it again to go on, with fewer jobs"

@@ -21,7 +21,7 @@ METHODS: dict[str, tuple[str, str, bool]] = {
     ),
     **dict.fromkeys(("quest", "inf_llm", "oracle", "random-reads"), ("loading", "O(n)", False)),
     "cacheblend": ("retrieval", "O(n)", False),
-    **dict.fromkeys(("prefix", "recompute", "pieces"), ("retrieval", "O(n)", True)),
+    **dict.fromkeys(("prefix", "swapped", "recompute", "pieces"), ("retrieval", "O(n)", True)),
 }
 BUDGETS = (0.5, 0.25, 0.125, 0.0625)
 ABOUT = {
@@ -41,7 +41,7 @@ ABOUT = {
 def chance(method: str, budget: float, mode: str, turn: int) -> float:
     """Of a right answer: a made-up world in which dropping fails once the question was not seen."""
     stage, memory, _ = METHODS[method]
-    if method in ("dense", "prefix", "recompute", "codec-int8", "kivi-int8", "codec-fp8"):
+    if method in ("dense", "prefix", "swapped", "recompute", "codec-int8", "kivi-int8", "codec-fp8"):
         return 0.97
     if stage == "compression" and memory == "O(n)":
         return 0.9 if method == "kivi-int4" else 0.84 if method == "codec-int4" else 0.05
@@ -73,12 +73,14 @@ def grid(
 
 
 def _row(model: str, task: str, mode: str, method: str, stage: str, memory: str, budget: float, seed: int, turns: int) -> Row:
-    like = "dense" if method in ("prefix", "recompute") else method  # the same answers
+    like = "dense" if method in ("prefix", "swapped", "recompute") else method  # the same answers
     draw = random.Random(f"{model} {task} {seed} {mode} {like} {budget}")
     scores = tuple(float(draw.random() < chance(method, budget, mode, turn)) for turn in range(turns))
     bits = {"8": 0.52, "4": 0.28, "2": 0.16}.get(method[-1], budget if memory == "O(k)" else 1.0)
     asked = 1200 * turns
-    prefilled = {"recompute": asked, "prefix": 1300, "cacheblend": 300 + int(900 * budget)}.get(method, 1200 + 20 * turns)
+    prefilled = {"recompute": asked, "prefix": 1300, "swapped": 1300, "cacheblend": 300 + int(900 * budget)}.get(
+        method, 1200 + 20 * turns
+    )
     return row(
         model=model,
         task=task,
@@ -90,6 +92,7 @@ def _row(model: str, task: str, mode: str, method: str, stage: str, memory: str,
         seed=seed,
         scores=scores,
         kinds=("",) * turns,
+        lengths=(2,) * turns,
         predictions=tuple(f" {score:g}" for score in scores),
         full=4800,
         resident=int(4800 * bits),
@@ -102,9 +105,14 @@ def _row(model: str, task: str, mode: str, method: str, stage: str, memory: str,
 
 
 def answered(
-    method: str, scores: dict[int, tuple[float, ...]], budget: float = 1.0, mode: str = "multi_turn", **changes: object
+    method: str,
+    scores: dict[int, tuple[float, ...]],
+    budget: float = 1.0,
+    mode: str = "multi_turn",
+    length: int = 2,
+    **changes: object,
 ) -> list[Row]:
-    """Rows of a method with these scores by session; each turn's prediction tells its score."""
+    """Rows of a method with these scores by session; each turn's prediction tells its score. length: of the true answers."""
     stage, memory, _ = METHODS[method]
     return [
         row(
@@ -116,6 +124,7 @@ def answered(
             seed=seed,
             scores=each,
             kinds=("",) * len(each),
+            lengths=(length,) * len(each),
             predictions=tuple(f"{one:g}" for one in each),
             **changes,
         )

@@ -10,6 +10,7 @@ import pytest
 from tenure.scbench.report.claims import Claims, Finding, claims
 from tenure.scbench.report.pooling import pool
 from tenure.scbench.report.samples import gather
+from tenure.scbench.report.sheets import claimed
 from tenure.scbench.report.statistics import Estimate
 from tenure.scbench.report.verdicts import above, grade, keeps, stays
 from tenure.scbench.results import Row
@@ -137,6 +138,41 @@ def test_reuse_is_exact_only_where_every_answer_is_the_same() -> None:
     assert found(made, "reuse changes no answer", "").verdict == "does not hold: 10 of 60 differ"
     assert found(made, "reuse costs no accuracy", "").verdict == "does not hold"
     assert found(made, "reuse saves", "").verdict.startswith("does not hold: 0 %")
+
+
+def test_swapped_prefixes_are_judged_apart() -> None:
+    rows = answered("recompute", GOOD) + answered("prefix", GOOD)
+    made = claims(gather(rows + answered("swapped", GOOD | {3: (0.0, 1.0, 1.0)})))
+    assert [(one.method, one.different) for one in made.reuse] == [("prefix", 0), ("swapped", 1)]
+    told = [(one.about, one.verdict) for one in made.findings if one.statement == "reuse changes no answer"]
+    assert told == [
+        ("exact prefixes, multi_turn", "holds: all 60 are the same"),
+        ("exact prefixes, swapped out and in, multi_turn", "does not hold: 1 of 60 differ"),
+    ]
+
+
+def test_a_first_answer_of_one_token_is_the_prefills_and_counts_for_no_method() -> None:
+    """Two tasks: the answers of one are a token each. What a method says at its turn 1 moves nothing, its later turns do."""
+
+    def made(short: tuple[float, ...], mode: str = "multi_turn") -> Claims:
+        rows = answered("dense", GOOD, mode=mode) + answered("snapkv", dict.fromkeys(ALL, (0.5, 0.5, 0.0)), 0.5, mode)
+        rows += answered("dense", GOOD, mode=mode, length=1, task="labels")
+        return claims(gather(rows + answered("snapkv", dict.fromkeys(ALL, short), 0.5, mode, length=1, task="labels")))
+
+    right, wrong = made((1.0, 0.5, 0.5)), made((0.0, 0.5, 0.5))
+    assert right == wrong
+    assert right.tasks == {"smollm2": ("labels", "retr_kv")}
+    assert right.begun == {"smollm2": ("retr_kv",)}
+    first, later = found(right, "at least 0.9 of dense's accuracy is kept: turn 1"), found(right, FALLS)
+    assert first.estimate is not None
+    assert (first.estimate.value, first.estimate.sessions) == (0.5, 20)
+    assert later.estimate is not None
+    assert later.estimate.sessions == 20
+    assert right != made((0.0, 0.5, 0.0))
+    title = "smollm2: memory that was thinned, O(k)"
+    (note,) = {sheet.note for sheet in claimed(right) if sheet.title == title}
+    assert note.endswith("Turn 1 and the fall: of retr_kv, as the prefill itself gives first answers of one token.")
+    assert made((1.0, 0.5, 0.5), "multi_request") != made((0.0, 0.5, 0.5), "multi_request")  # there it is the KV that answers
 
 
 def test_rounding_is_judged_by_method_and_what_is_missing_is_not_claimed() -> None:

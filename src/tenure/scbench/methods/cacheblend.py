@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -45,13 +47,15 @@ class CacheBlend(Method):
             return None
         if self.piece % block_size:
             raise ConfigError(f"pieces are of {self.piece} tokens: a multiple of the block size {block_size} is needed")
+        began = perf_counter()
         found = gather(model, ids, self.piece, block_size)
+        finding = perf_counter() - began
         places = torch.tensor([len(ids) - 1], device=model.device)
         if count > 1:
             scores = deviation(model, ids, found)
             scores[: self.piece], scores[-1] = -torch.inf, torch.inf
             places = best(scores, count).nonzero().flatten()
-        return blend(model, ids, found, places)
+        return replace(blend(model, ids, found, places), finding=finding)
 
     def attention(self, tokens: int, budget: float) -> str:
         """Its own, unless the context is prefilled whole. Which tokens are recomputed depends on all of a context, so no part of

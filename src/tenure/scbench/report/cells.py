@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from tenure.scbench.report.samples import DENSE, Key, Samples, first, later, whole
+from tenure.scbench.report.samples import DENSE, Key, Samples, fall, first, later, whole
 from tenure.scbench.report.statistics import Estimate, mean
 from tenure.scbench.results import Row
 from tenure.scbench.scoring import LEAST_DENSE
@@ -19,11 +19,12 @@ __all__ = ["Cell", "cells", "fraction", "held", "over", "weak"]
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One model, task, mode, method and budget.
 
-    sessions: rows of it. accuracy: mean score of all turns; by_turn: of each; first: of turn 1; later: of turns 2 and on; fall:
-    first - later within sessions. difference: score - dense's, of the `difference.sessions` that both have. resident, read: bytes
-    kept, and read by each token, over those of the whole KV (means). saved: share of the prompts' tokens that was not run.
-    encoding_ratio, seconds_ratio: seconds to run the context, and after it, over dense's of the same session (medians). noise:
-    dense is under `LEAST_DENSE` here. None: not measured, or not defined.
+    sessions: rows of it. accuracy: mean score of all turns; by_turn: of each; first: of turn 1, where the answer is not the
+    prefill's own (`samples.first`); later: of turns 2 and on; fall: first - later within sessions. difference: score - dense's,
+    of the `difference.sessions` that both have. resident, read: bytes kept, and read by each token, over those of the whole KV
+    (means). saved: share of the prompts' tokens that was not run. encoding_ratio, seconds_ratio: seconds to run the context, and
+    after it, over dense's of the same session (medians). noise: dense is under `LEAST_DENSE` here. None: not measured, or not
+    defined.
     """
 
     model: str
@@ -92,7 +93,6 @@ def _cell(samples: Samples, key: Key, noise: bool) -> Cell:
     rows = samples.cells[key]
     dense = samples.of(model, task, mode, DENSE)
     one = next(iter(rows.values()))
-    after = [(row.scores[0], rest) for row in rows.values() if (rest := later(row)) is not None]
     turns = max(len(row.scores) for row in rows.values())
     resident, read, saved = held(rows.values())
     return Cell(
@@ -106,9 +106,9 @@ def _cell(samples: Samples, key: Key, noise: bool) -> Cell:
         sessions=len(rows),
         accuracy=mean([whole(row) for row in rows.values()]),
         by_turn=tuple(mean([row.scores[turn] for row in rows.values() if turn < len(row.scores)]) for turn in range(turns)),
-        first=mean([first(row) for row in rows.values()]),
-        later=mean([rest for _, rest in after]),
-        fall=mean([begin - rest for begin, rest in after], -1.0),
+        first=mean([score for row in rows.values() if (score := first(row)) is not None]),
+        later=mean([score for row in rows.values() if (score := later(row)) is not None]),
+        fall=mean([score for row in rows.values() if (score := fall(row)) is not None], -1.0),
         difference=mean([whole(row) - whole(dense[seed]) for seed, row in rows.items() if seed in dense], -1.0),
         resident=resident,
         read=read,

@@ -10,7 +10,7 @@ import msgspec
 
 from tenure.scbench.report import words
 from tenure.scbench.report.pooling import Pool, Setting, pool, sound
-from tenure.scbench.report.samples import CONTROLS, DENSE, PREFIX, RECOMPUTE, Samples
+from tenure.scbench.report.samples import CONTROLS, DENSE, PREFIX, RECOMPUTE, SWAPPED, Samples
 from tenure.scbench.report.verdicts import FEWEST, LOSSLESS, USABLE, grade
 
 __all__ = ["Choice", "choices"]
@@ -44,7 +44,9 @@ def _measured(samples: Samples, model: str) -> Iterator[tuple[str, str, Pool]]:
         if method == DENSE:
             option = "all", "keep it all"
         elif method == PREFIX:
-            option = "swap", "swap: keep it below (host, disk) and load it back; measured as exact reuse"
+            option = "reuse", "keep it all, reuse exact prefixes"
+        elif method == SWAPPED:
+            option = "swap", "swap: keep it in host memory, load it back"
         elif row.stage == "compression" and row.memory == "O(n)":
             option = "round", f"quantise to {bits[1]} bits" if bits else f"quantise: {method}"
         elif row.stage == "compression":
@@ -56,7 +58,7 @@ def _measured(samples: Samples, model: str) -> Iterator[tuple[str, str, Pool]]:
         else:
             continue
         options.setdefault(option, []).append((method, budget))
-    order = ("all", "swap", "round", "read", "drop", "find")
+    order = ("all", "reuse", "swap", "round", "read", "drop", "find")
     for kind, name in sorted(options, key=lambda option: order.index(option[0])):
         if (best := _best(samples, model, options[kind, name], tasks)) is not None:
             yield kind, name, best
@@ -86,7 +88,8 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
     if one.sessions < FEWEST:
         return f"Not to be said from {one.sessions} session{'s' * (one.sessions > 1)}; {FEWEST} are the least."
     why = {
-        "swap": "When the device is short of memory and the host or a disk is not",
+        "reuse": f"When prompts begin as others did ({words.percent(one.saved)} of prefill is saved)",
+        "swap": f"When the device is short of memory and the host is not ({words.percent(one.saved)} of prefill is saved)",
         "round": f"When {1 / max(one.resident, 1e-6):.1f} times as many contexts have to fit",
         "read": f"When all of it fits and reading it is what takes the time ({words.percent(one.read)} is read)",
         "drop": f"When {1 / max(one.resident, 1e-6):.1f} times as many contexts have to fit",

@@ -10,8 +10,8 @@ import numpy as np
 
 from tenure.scbench.report import verdicts, words
 from tenure.scbench.report.cells import held, over
-from tenure.scbench.report.pooling import Pool, Setting, contrast, pool, sound
-from tenure.scbench.report.samples import CONTROLS, PREFIX, RECOMPUTE, REQUESTS, TURNS, Samples, later, whole
+from tenure.scbench.report.pooling import Pool, Setting, begin, contrast, pool, sound
+from tenure.scbench.report.samples import CONTROLS, RECOMPUTE, REQUESTS, REUSED, TURNS, Samples, later, whole
 from tenure.scbench.report.statistics import Estimate, estimate
 from tenure.scbench.results import Row
 
@@ -31,10 +31,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):
-    """Method "prefix" against "recompute" in one mode. answers: that both gave; different: those that are not the same
+    """A method of `REUSED` against "recompute" in one mode. answers: that both gave; different: those that are not the same
     text; same: the share that is; difference: of scores; saved: of prompt tokens; seconds_ratio: of the whole time (median)."""
 
     model: str
+    method: str
     mode: str
     tasks: tuple[str, ...]
     sessions: int
@@ -48,7 +49,8 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
 
 class Claims(msgspec.Struct, frozen=True):
     """dropping, keeping: O(k) and O(n) methods against dense, first all of a kind, then each; controls: apart.
-    reuse: exact prefixes. tasks: by model, those that all but reuse is about."""
+    reuse: exact prefixes. tasks: by model, those that all but reuse is about; begun: those of them that turn 1 and the fall after
+    it are about (`samples.first`)."""
 
     findings: tuple[Finding, ...]
     dropping: tuple[Pool, ...]
@@ -56,6 +58,7 @@ class Claims(msgspec.Struct, frozen=True):
     controls: tuple[Pool, ...]
     reuse: tuple[Reuse, ...]
     tasks: dict[str, tuple[str, ...]]
+    begun: dict[str, tuple[str, ...]]
 
 
 def claims(samples: Samples) -> Claims:
@@ -75,10 +78,12 @@ def claims(samples: Samples) -> Claims:
             judged = pools if single and label != _CONTROLS else [one for one in pools if one.label == label]
             findings += [found for one in judged for found in _judged(one, label)]
         findings += _contrasts(samples, model, good, kinds)
-        reuse = [one for mode in samples.names(2) if (one := _reuse(samples, model, mode)) is not None]
+        pairs = [(method, mode) for method in REUSED for mode in samples.names(2)]
+        reuse = [one for pair in pairs if (one := _reuse(samples, model, *pair)) is not None]
         findings += [found for one in reuse for found in _exact(one)]
         reused += reuse
-    return Claims(tuple(findings), tuple(dropping), tuple(keeping), tuple(controls), tuple(reused), tasks)
+    begun = {model: begin(samples, model, good) for model, good in tasks.items()}
+    return Claims(tuple(findings), tuple(dropping), tuple(keeping), tuple(controls), tuple(reused), tasks, begun)
 
 
 _DROPPERS, _CONTROLS = "all that drop KV, O(k)", "controls"
@@ -94,7 +99,7 @@ def _kinds(samples: Samples, model: str) -> dict[str, dict[Setting, Row]]:
     """The settings by the kind of method that they are, in the order of the life cycle; the controls last."""
     kinds: dict[str, dict[Setting, Row]] = {_DROPPERS: {}, **{label: {} for label in _KEEPERS.values()}, _CONTROLS: {}}
     for setting, row in samples.settings(model).items():
-        if row.stage == "none" or row.method in (PREFIX, RECOMPUTE):
+        if row.stage == "none" or row.method in (*REUSED, RECOMPUTE):
             continue
         kept = _KEEPERS.get(row.stage, f"all of {row.stage}, O(n)")
         label = _CONTROLS if row.method in CONTROLS else kept if row.memory == "O(n)" else _DROPPERS
@@ -139,11 +144,11 @@ def _contrasts(samples: Samples, model: str, tasks: Sequence[str], kinds: dict[s
                 yield Finding(model, "read a part, or drop it", statement, words.budget(budget), found, verdicts.above(found))
 
 
-def _reuse(samples: Samples, model: str, mode: str) -> Reuse | None:
+def _reuse(samples: Samples, model: str, method: str, mode: str) -> Reuse | None:
     """All tasks, also those that dense is bad at: the same answer is the same answer."""
     pairs = []
     for task in samples.names(1):
-        one, other = (samples.of(model, task, mode, method) for method in (PREFIX, RECOMPUTE))
+        one, other = (samples.of(model, task, mode, name) for name in (method, RECOMPUTE))
         pairs.append([(one[seed], other[seed]) for seed in one if seed in other])
     both = [pair for task in pairs for pair in task]
     agreed = [[_agreed(*pair) for pair in task] for task in pairs]
@@ -161,6 +166,7 @@ def _reuse(samples: Samples, model: str, mode: str) -> Reuse | None:
     )
     return Reuse(
         model=model,
+        method=method,
         mode=mode,
         tasks=tuple(dict.fromkeys(one.task for one, _ in both)),
         sessions=len(both),
@@ -175,7 +181,7 @@ def _reuse(samples: Samples, model: str, mode: str) -> Reuse | None:
 
 def _exact(one: Reuse) -> Iterator[Finding]:
     """What is claimed of reuse. One answer that differs is enough for the first."""
-    about = f"exact prefixes, {one.mode}"
+    about = f"{REUSED[one.method]}, {one.mode}"
     verdict = (
         f"does not hold: {one.different:,} of {one.answers:,} differ"
         if one.different

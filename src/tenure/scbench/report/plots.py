@@ -51,16 +51,25 @@ def draw(samples: Samples, cells: Sequence[Cell], folder: Path) -> list[Picture]
 
 def _figures(plt: Any, scene: Scene) -> Iterator[tuple[str, str, Any]]:
     look = looks(scene.groups)
-    pooled = f"tasks {', '.join(scene.tasks)}, each weighing the same" if len(scene.tasks) > 1 else f"task {scene.tasks[0]}"
+    pooled, begun = _pooled(scene.tasks), _pooled(scene.begun)
     for mode in scene.modes():
         said = mode.replace("_", "-")
         if scene.sized():
             if mode == TURNS:
-                yield "by-turn", f"accuracy by turn, {said} ({pooled})", _by_turn(plt, scene, look)
+                yield "by-turn", f"accuracy by turn, {said} ({begun})", _by_turn(plt, scene, look)
             yield f"by-budget-{said}", f"accuracy by budget, {said} (bands: 95 %)", _by_budget(plt, scene, look, mode)
-    yield "by-stage", f"turn 1, later turns, and requests that did not show their question ({pooled})", dots.by_stage(plt, scene)
+    at_first = "" if scene.begun == scene.tasks else f"; turn 1: {begun}"
+    yield (
+        "by-stage",
+        f"turn 1, later turns, and requests that did not show their question ({pooled}{at_first})",
+        dots.by_stage(plt, scene),
+    )
     yield "by-bytes", f"accuracy over the bytes that are kept and read ({pooled})", _by_bytes(plt, scene, look)
     yield "costs", f"prefill saved and time taken ({pooled})", dots.costs(plt, scene)
+
+
+def _pooled(tasks: Sequence[str]) -> str:
+    return f"tasks {', '.join(tasks)}, each weighing the same" if len(tasks) > 1 else f"task {tasks[0]}"
 
 
 def _by_turn(plt: Any, scene: Scene, look: dict[str, Look]) -> Any:

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from tenure.scbench.report.cells import held, weak
-from tenure.scbench.report.samples import DENSE, REQUESTS, TURNS, Samples, first, later, whole
+from tenure.scbench.report.samples import DENSE, REQUESTS, TURNS, Samples, fall, first, later, whole
 from tenure.scbench.report.statistics import Estimate, Floats, estimate, ratio
 from tenure.scbench.results import Row
 
-__all__ = ["Compared", "Pool", "Setting", "contrast", "pool", "sound"]
+__all__ = ["Compared", "Pool", "Setting", "begin", "contrast", "pool", "sound"]
 
 Setting = tuple[str, float]
 """A method and its budget."""
@@ -31,9 +31,9 @@ class Compared(msgspec.Struct, frozen=True):
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Methods at one budget on some tasks, each task weighing the same; a session's score is the mean over its methods.
 
-    sessions: most that any of the figures is of. first, later: turn 1, and turns 2 and on, of conversations (multi_turn); fall:
-    first - later, less the same of dense; request: all turns of multi_request. resident, read, saved:
-    as of a cell. None: not measured.
+    sessions: most that any of the figures is of. first, later: turn 1, of the tasks that `begin` names, and turns 2 and on, of
+    conversations (multi_turn); fall: first - later, less the same of dense; request: all turns of multi_request. resident, read,
+    saved: as of a cell. None: not measured.
     """
 
     model: str
@@ -63,6 +63,11 @@ def sound(samples: Samples, model: str) -> tuple[str, ...]:
     return tuple(task for task in samples.names(1) if task in measured and (model, task) not in poor)
 
 
+def begin(samples: Samples, model: str, tasks: Sequence[str]) -> tuple[str, ...]:
+    """The tasks whose turn 1 says something of a method: dense's row of some conversation has a `first`."""
+    return tuple(task for task in tasks if any(first(row) is not None for row in samples.of(model, task, TURNS, DENSE).values()))
+
+
 def pool(samples: Samples, model: str, label: str, chosen: Sequence[Setting], tasks: Sequence[str]) -> Pool | None:
     """The settings as one, all of one budget; None where no session on these tasks has them and dense."""
     parts = {
@@ -89,7 +94,7 @@ def pool(samples: Samples, model: str, label: str, chosen: Sequence[Setting], ta
         sessions=sessions,
         first=_compared(parts["first"]),
         later=_compared(parts["later"]),
-        fall=_less(_paired(samples, model, TURNS, tasks, chosen, _fall), -2.0, 2.0),
+        fall=_less(_paired(samples, model, TURNS, tasks, chosen, fall), -2.0, 2.0),
         request=_compared(parts["request"]),
         resident=resident,
         read=read,
@@ -140,8 +145,3 @@ def _less(strata: Sequence[Floats], lowest: float, highest: float) -> Estimate |
 def _compared(strata: Sequence[Floats]) -> Compared | None:
     accuracy, difference = estimate(strata, lambda means: means[..., 0], 0.0, 1.0), _less(strata, -1.0, 1.0)
     return None if accuracy is None or difference is None else Compared(accuracy, ratio(strata), difference)
-
-
-def _fall(row: Row) -> float | None:
-    rest = later(row)
-    return None if rest is None else first(row) - rest

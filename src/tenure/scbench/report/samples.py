@@ -15,9 +15,12 @@ __all__ = [
     "PREFIX",
     "RECOMPUTE",
     "REQUESTS",
+    "REUSED",
+    "SWAPPED",
     "TURNS",
     "Key",
     "Samples",
+    "fall",
     "first",
     "gather",
     "later",
@@ -25,7 +28,9 @@ __all__ = [
     "whole",
 ]
 
-DENSE, PREFIX, RECOMPUTE = "dense", "prefix", "recompute"
+DENSE, PREFIX, SWAPPED, RECOMPUTE = "dense", "prefix", "swapped", "recompute"
+REUSED = {PREFIX: "exact prefixes", SWAPPED: "exact prefixes, swapped out and in"}
+"""Methods that are to change no answer of RECOMPUTE's, and what they are."""
 CONTROLS = frozenset({"random", "oracle", "random-reads", "pieces"})
 """Methods that show what a choice is worth; no claim pools them with others, and nobody would run them."""
 TURNS, REQUESTS = "multi_turn", "multi_request"
@@ -100,9 +105,16 @@ def gather(rows: Iterable[Row]) -> Samples:
     return Samples({key: dict(sorted(cells[key].items())) for key in sorted(cells, key=place)})
 
 
-def first(row: Row) -> float:
-    """The score of turn 1."""
-    return row.scores[0]
+def first(row: Row) -> float | None:
+    """The score of turn 1. None where it is not of the KV that a method left: in a conversation the prefill itself, before
+    anything is dropped, gives the first token, and the true answer has no more than that."""
+    return None if row.mode == TURNS and row.lengths[0] <= 1 else row.scores[0]
+
+
+def fall(row: Row) -> float | None:
+    """`first` less `later`."""
+    begin, rest = first(row), later(row)
+    return None if begin is None or rest is None else begin - rest
 
 
 def later(row: Row) -> float | None:
@@ -123,6 +135,8 @@ def _check(row: Row) -> None:
         if not all(0 <= score <= 1 for score in row.scores)
         else f"{len(row.predictions)} predictions for {len(row.scores)} scores"
         if len(row.predictions) != len(row.scores)
+        else f"{len(row.lengths)} lengths for {len(row.scores)} scores"
+        if len(row.lengths) != len(row.scores)
         else f"budget {row.budget}, full {row.full} and asked {row.asked}, which are to be above 0, and the budget at most 1"
         if not (0 < row.budget <= 1 and row.full > 0 and row.asked > 0)
         else ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tenure.scbench.report import words
 from tenure.scbench.report.cells import Cell
-from tenure.scbench.report.pooling import Setting, sound
+from tenure.scbench.report.pooling import Setting, begin, sound
 from tenure.scbench.report.samples import DENSE, Samples
 from tenure.scbench.report.statistics import Estimate, estimate
 from tenure.scbench.results import Row
@@ -21,12 +22,13 @@ __all__ = ["Scene"]
 @dataclass(frozen=True, slots=True)
 class Scene:
     """One model's part of the grid. groups: methods by stage (compression in two), dense apart. tasks: those pooled: where dense
-    is good; all if there is none."""
+    is good; all if there is none. begun: those of them whose turn 1 says something; all if there is none."""
 
     samples: Samples
     cells: tuple[Cell, ...]
     model: str
     tasks: tuple[str, ...]
+    begun: tuple[str, ...]
     groups: dict[str, list[str]]
     budgets: dict[str, list[float]]
 
@@ -42,7 +44,7 @@ class Scene:
                 group.append(method)
         own = tuple(cell for cell in cells if cell.model == model)
         tasks = sound(samples, model) or tuple(dict.fromkeys(cell.task for cell in own))
-        return cls(samples, own, model, tasks, groups, budgets)
+        return cls(samples, own, model, tasks, begin(samples, model, tasks) or tasks, groups, budgets)
 
     def sized(self) -> dict[str, list[str]]:
         """The groups' methods that were run at budgets below the whole."""
@@ -76,11 +78,9 @@ class Scene:
         return estimate(strata, lambda means: means[..., 0], 0.0, 1.0)
 
     def by_turn(self, mode: str, setting: Setting) -> list[float]:
-        """The mean score of each turn."""
+        """The mean score of each turn, over the tasks in `begun`."""
         found: list[float] = []
-        while (
-            one := self.score(mode, setting, lambda row: row.scores[len(found)] if len(found) < len(row.scores) else None)
-        ) is not None:
+        while (one := self.score(mode, setting, partial(_of, len(found)), self.begun)) is not None:
             found.append(one.value)
         return found
 
@@ -91,3 +91,7 @@ class Scene:
         ]
         found = [value for cell in cells if (value := part(cell)) is not None]
         return sum(found) / len(found) if found else None
+
+
+def _of(turn: int, row: Row) -> float | None:
+    return row.scores[turn] if turn < len(row.scores) else None

@@ -110,12 +110,12 @@ def claimed(claims: Claims) -> list[Sheet]:
     for model, tasks in claims.tasks.items():
         for title, pools in named:
             rows = tuple(_pooled(pool) for pool in pools if pool.model == model)
-            note = f"Accuracy over dense's of the same sessions; tasks: {', '.join(tasks)}."
+            note = f"Accuracy over dense's of the same sessions; tasks: {', '.join(tasks)}.{_begun(tasks, claims.begun[model])}"
             if rows:
                 sheets.append(Sheet(f"{model}: {title}", header, rows, texts=frozenset({"more than dense?"}), note=note))
         reuse = tuple(_reused(one) for one in claims.reuse if one.model == model)
         if reuse:
-            sheets.append(Sheet(f"{model}: exact prefixes, reused against recomputed", _REUSE, reuse))
+            sheets.append(Sheet(f"{model}: exact prefixes, reused against recomputed", _REUSE, reuse, left=2))
     return sheets
 
 
@@ -149,11 +149,12 @@ def answers(sheets: Sequence[Sheet]) -> str:
     return "\n".join(line for sheet in sheets for line in _markdown(sheet))
 
 
-_REUSE = ("mode", "n", "answers", "differ", "same", "score difference", "prefill saved", "time")
+_REUSE = ("method", "mode", "n", "answers", "differ", "same", "score difference", "prefill saved", "time")
 
 
 def _reused(one: Reuse) -> tuple[str, ...]:
     return (
+        one.method,
         one.mode,
         str(one.sessions),
         f"{one.answers:,}",
@@ -201,6 +202,13 @@ def _weighed(verdict: str, found: Sequence[Finding]) -> str:
 
 def _at(one: Finding) -> str:
     return f"{one.at}: " if one.at else ""
+
+
+def _begun(tasks: Sequence[str], begun: Sequence[str]) -> str:
+    """What turn 1 is about, where it is not about all tasks."""
+    if tuple(begun) == tuple(tasks):
+        return ""
+    return f" Turn 1 and the fall: of {', '.join(begun) or 'none'}, as the prefill itself gives first answers of one token."
 
 
 def _relative(part: Compared | None) -> str:

@@ -47,7 +47,9 @@ def keeps(estimate: Estimate | None) -> str:
 
 
 def grade(compared: Compared) -> str:
-    """ "lossless", "usable" or "loses x %"."""
+    """ "lossless", "usable" or "loses x %"; "not settled" of few sessions."""
+    if compared.difference.sessions < FEWEST:
+        return "not settled"
     if compared.difference.low >= -MARGIN or _same(compared.difference):
         return LOSSLESS
     if compared.relative is not None and compared.relative.value >= USABLE:

@@ -1,0 +1,67 @@
+"""In which order sessions are measured, and how many at once: with processes that only say that they were asked."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs tenure[model]")
+pytest.importorskip("transformers", reason="needs tenure[model]")
+
+from tenure.scbench import working
+from tenure.scbench.grid import Grid
+from tenure.scbench.kept import Unit
+
+
+class Pool:
+    """Of processes that never are."""
+
+    def __init__(self, *settings: Any) -> None:
+        self.jobs = settings[0]
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, call: Any, unit: Unit) -> Future[tuple[Unit, list[Any]]]:
+        asked: Future[tuple[Unit, list[Any]]] = Future()
+        asked.unit = unit  # type: ignore[attr-defined]
+        return asked
+
+
+class Kept:
+    """Of two grids of two tasks, five sessions each, of which one is there."""
+
+    missing = [Unit(grid, task, seed) for seed in range(5) for grid in (0, 1) for task in ("retr_kv", "multi_hop")][1:]
+
+    def __init__(self) -> None:
+        self.added: list[Unit] = []
+
+    def add(self, unit: Unit, rows: list[Any]) -> None:
+        self.added.append(unit)
+
+
+def test_what_is_timed_comes_first_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[set[Unit]] = []
+
+    def wait(waiting: set[Any], return_when: str) -> None:
+        at_once.append({one.unit for one in waiting})
+        first = min(waiting, key=lambda one: one.unit)
+        first.set_result((first.unit, []))
+
+    monkeypatch.setattr(working, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(working, "wait", wait)
+    sizes = {"retr_kv": 3, "multi_hop": 3}
+    grids = [Grid(model=name, sizes=sizes, methods=("dense",), sessions=5, timed=timed) for name, timed in (("a", 2), ("b", 1))]
+    kept, told = Kept(), list[Unit]()
+    working.measure(kept, grids, 3, told.append)  # type: ignore[arg-type]
+    timed = {Unit(0, task, seed) for task in sizes for seed in (0, 1)} | {Unit(1, task, 0) for task in sizes}
+    timed &= {*Kept.missing}
+    assert [*map(len, at_once[: len(timed)])] == [1] * len(timed)
+    assert {unit for units in at_once[: len(timed)] for unit in units} == timed
+    assert {len(units) for units in at_once[len(timed) : -2]} == {3}
+    assert sorted(kept.added) == sorted(told) == sorted(Kept.missing)
