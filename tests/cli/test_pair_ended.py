@@ -18,6 +18,7 @@ for package in ("typer", "torch", "transformers", "xxhash", "zstandard", "ml_dty
 
 from tenure.cli import pair_node, pair_process, recorded
 from tenure.cli.pair_node import Setup
+from tenure.starting import uninterrupted
 from tests.cli.making import NOBODY_THERE, embedded, tiny, write_sessions
 from tests.pool.servers import until
 
@@ -47,7 +48,7 @@ def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
     left: list[int] = []
 
     def interrupted(thread: int | None) -> None:
-        with pair_process.uninterrupted():
+        with uninterrupted():
             signal.pthread_kill(thread, signal.SIGINT) if thread else os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)
             left.append(1)

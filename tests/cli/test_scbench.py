@@ -100,7 +100,7 @@ def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> N
     assert place.rows("killed") == place.rows("whole")
     code, out, err = place.run(*SMALL.split(), "--out", "killed")
     assert (code, out) == (2, "")
-    assert re.search(r"^tenure: killed has the rows of another grid: .*$", err, re.MULTILINE)
+    assert re.search(r"^tenure: killed has the rows of another grid \(methods differs\): .*$", err, re.MULTILINE)
 
 
 def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
@@ -119,6 +119,8 @@ def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
         ("--task retr", "task 'retr' is not known: one of retr_kv"),
         ("--task retr_kv --size retr_kv=12 --method snap", "method 'snap' is not known"),
         ("--size retr_kv", "--size is 'retr_kv'"),
+        (f"--size retr_kv={'9' * 5000}", "--size is 'retr_kv=9"),
+        ("--task retr_kv --size retr_kv=12 --device abacus", "nothing runs on device 'abacus'"),
         ("--task retr_kv --size retr_kv=12 --budget 2", "budget is 2"),
         ("--task retr_kv --size retr_kv=12 --model nowhere", "'nowhere' is no model"),
         ("--data nowhere", "nowhere"),

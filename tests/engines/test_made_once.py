@@ -51,10 +51,18 @@ def test_a_failure_leaves_nothing_half_made(folder: Path) -> None:
         (into / "a").write_text("a")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ConfigError, match="cannot keep thing: disk full; let TENURE_CACHE"):
         made_once("thing", fail, usable)
     assert [path.name for path in folder.iterdir()] == ["thing.lock"]
     assert usable(made_once("thing", make, usable))
+
+
+@pytest.mark.parametrize("cache", ["a file", "/proc/none"])
+def test_a_cache_that_cannot_be_written_is_named(folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "a file").write_text("")
+    monkeypatch.setenv("TENURE_CACHE", str(folder.parent / cache))
+    with pytest.raises(ConfigError, match=f"{cache} cannot keep thing"):
+        made_once("thing", make, usable)
 
 
 KILLED = """

@@ -11,7 +11,8 @@ transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure import ConfigError
 from tenure.scbench.attend import run
-from tenure.scbench.methods import ALL, METHODS
+from tenure.scbench.kv import Context
+from tenure.scbench.methods import ALL, METHODS, Dropping
 from tenure.scbench.reading import Reading, feed, greedy, prefill, settle
 
 from .making import CLOSE, SIZE, SMALL, TOKENS, ids
@@ -121,6 +122,33 @@ def test_answers_need_logits_and_a_length(tiny: Any) -> None:
     bare = type(context)(context.kv)
     with pytest.raises(ConfigError, match="feed tokens first"):
         Reading(tiny, bare).greedy(1)
+
+
+def test_logits_that_are_no_numbers_are_no_answer(tiny: Any) -> None:
+    context = prefill(tiny, ids(1, TOKENS))
+    assert context.logits is not None
+    context.logits[3] = torch.nan
+    with pytest.raises(ConfigError, match="not numbers: the weights are damaged"):
+        Reading(tiny, context).greedy(1)
+
+
+def test_a_method_that_writes_into_what_others_read_is_refused(tiny: Any) -> None:
+    class Wiping(Dropping):
+        name = "wiping"
+
+        def blocks(self, context: Context, layer: int, room: int) -> torch.Tensor:
+            context.kv.values[layer].zero_()
+            return torch.zeros(2, context.kv.sealed(layer))
+
+    class Unsure(Dropping):
+        name = "unsure"
+
+        def blocks(self, context: Context, layer: int, room: int) -> torch.Tensor:
+            return torch.full((2, context.kv.sealed(layer)), torch.nan)
+
+    for method, reason in ((Wiping(), "method wiping changes the KV"), (Unsure(), "scores are not all numbers")):
+        with pytest.raises(ConfigError, match=reason):
+            settle(prefill(tiny, ids(1, TOKENS)), method, 0.5)
 
 
 def test_several_readings_at_once_are_each_as_if_alone(tiny: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs tenure[model]")
 pytest.importorskip("transformers", reason="needs tenure[model]")
 
+from safetensors.torch import load_file, save_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from tenure.errors import ConfigError, TokenError
@@ -121,9 +123,26 @@ def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         subject(tmp_path)
+    for file in folder.iterdir():
+        shutil.copy(file, tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    lacking = {name: each for name, each in weights.items() if "layers.1.mlp" not in name}
+    save_file(lacking, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        ConfigError,
+        match=r"lacks 3 weights that its config\.json asks for: model\.layers\.1\.mlp\.down_proj\.weight is the first",
+    ):
+        subject(tmp_path)
+    (tmp_path / "more.safetensors").mkdir()
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="cannot be loaded: IsADirectoryError"):
+        subject(tmp_path)
     MistralForCausalLM(MistralConfig(**SIZES, vocab_size=64, num_key_value_heads=2)).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="is a mistral model"):
         subject(tmp_path)
+    for wrong in ("meta", "abacus", "cuda:99"):
+        with pytest.raises(ConfigError, match=f"nothing runs on device '{wrong}'"):
+            subject(folder, device=wrong)
     about = json.loads((folder / "config.json").read_text())
     about["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     with pytest.raises(ConfigError, match="dynamic RoPE"):

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs tenure[model]")
 pytest.importorskip("transformers", reason="needs tenure[model]")
 
+from tenure.errors import TenureError
 from tenure.scbench import working
 from tenure.scbench.grid import Grid
 from tenure.scbench.kept import Unit
@@ -65,3 +66,25 @@ def test_what_is_timed_comes_first_and_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert {unit for units in at_once[: len(timed)] for unit in units} == timed
     assert {len(units) for units in at_once[len(timed) : -2]} == {3}
     assert sorted(kept.added) == sorted(told) == sorted(Kept.missing)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (MemoryError(), TenureError),
+        (torch.OutOfMemoryError("CUDA out of memory"), TenureError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes"), TenureError),
+        (RuntimeError("shapes do not match"), RuntimeError),
+    ],
+)
+def test_too_little_memory_is_said_as_such(problem: Exception, told: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Measuring:
+        def session(self, task: str, seed: int) -> list[Any]:
+            raise problem
+
+    monkeypatch.setitem(working._measuring, 0, Measuring())
+    with pytest.raises(told) as said:
+        working._session(Unit(0, "retr_kv", 3))
+    assert type(said.value) is told
+    if told is TenureError:
+        assert "too little memory for session 3 of retr_kv: run it again to go on, with fewer jobs" in str(said.value)

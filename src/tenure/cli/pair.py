@@ -11,11 +11,12 @@ from rich.console import Console
 from tenure.cli import turns
 from tenure.cli.live import Growing
 from tenure.cli.pair_node import TIERS, Done, Half, Ready, Setup
-from tenure.cli.pair_process import GONE, Member, in_order, pool_at, uninterrupted
+from tenure.cli.pair_process import GONE, Member, in_order, pool_at
 from tenure.cli.recorded import Step
 from tenure.cli.serving import TOLERANCE
 from tenure.cli.turns import Turn, Verdict
 from tenure.errors import TenureError
+from tenure.starting import uninterrupted
 
 __all__ = ["run"]
 

@@ -8,7 +8,6 @@ import multiprocessing
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from multiprocessing import resource_tracker
 from types import FrameType
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ from tenure.errors import ConfigError, TenureError, TierError
 from tenure.tiers import BlockLayout
 from tenure.tiers.valkey import ValkeyTier
 
-__all__ = ["GONE", "Member", "in_order", "pool_at", "uninterrupted"]
+__all__ = ["GONE", "Member", "in_order", "pool_at"]
 
 T = TypeVar("T")
 GONE = (EOFError, ConnectionError)
@@ -101,23 +100,6 @@ def pool_at(where: str) -> Iterator[str]:
         except TierError as problem:
             raise ConfigError(f"--pool: the server cannot be used: {problem}") from None
         yield tier.url
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile never see Ctrl-C: they keep the mask. It is heard here afterwards, whichever thread
-    the system gave it to."""
-    resource_tracker.ensure_running()  # its own start would take the mask off
-    heard: list[int] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handler = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if heard:
-        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

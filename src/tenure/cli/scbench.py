@@ -87,6 +87,7 @@ def command(
     usual |= {"modes": tuple(mode)} if mode else {}
     usual |= {"block_size": block_size, "own": own, "device": device, "methods": _methods(method, quick)}
     integer("--tokens", tokens, 64, 1 << 31)
+    processes = _jobs(device) if jobs is None else integer("--jobs", jobs, 1, 1024)
     wanted = Wanted(tuple(model or _MODELS), task, dict(map(_size, size or ())), tokens, dtype, data, usual)
     plans = planned(wanted, console.print)
     grids = [plan.grid for plan in plans]
@@ -95,7 +96,7 @@ def command(
             try:
                 with _bar(console) as bar:
                     going = bar.add_task("sessions", total=len(kept.units), completed=len(kept.units) - len(kept.missing))
-                    measure(kept, grids, _jobs(device) if jobs is None else jobs, lambda unit: bar.advance(going))
+                    measure(kept, grids, processes, lambda unit: bar.advance(going))
             except KeyboardInterrupt:
                 console.print(f"{len(kept.missing)} of {len(kept.units)} sessions are left: run it again to go on.")
                 raise typer.Exit(_INTERRUPTED) from None
@@ -141,7 +142,7 @@ def _methods(asked: list[str] | None, quick: bool) -> tuple[str, ...]:
 
 def _size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
-    if not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise ConfigError(f"--size is {text!r}: TASK=N is needed, like retr_kv=128")
     return name, int(number)
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tenure.errors import ConfigError
+
 __all__ = ["cache_folder", "made_once"]
 
 _UNFINISHED = ".unfinished"
@@ -27,8 +29,17 @@ def cache_folder() -> Path:
 
 def made_once(name: str, make: Callable[[Path], None], usable: Callable[[Path], bool]) -> Path:
     """The folder `name` of the cache. Where there is none that is `usable`, `make` fills an empty one, which then takes its
-    place in one step: a process that dies in between leaves nothing that would be taken for whole. Others wait meanwhile."""
+    place in one step: a process that dies in between leaves nothing that would be taken for whole. Others wait meanwhile. Raises
+    ConfigError where the cache cannot be written."""
     root = cache_folder()
+    try:
+        return _made_once(root, name, make, usable)
+    except OSError as problem:
+        told = problem.strerror or problem
+        raise ConfigError(f"{root} cannot keep {name}: {told}; let TENURE_CACHE name a folder with room") from problem
+
+
+def _made_once(root: Path, name: str, make: Callable[[Path], None], usable: Callable[[Path], bool]) -> Path:
     target = root / name
     root.mkdir(parents=True, exist_ok=True)
     if usable(target):

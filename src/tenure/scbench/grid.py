@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tenure.checks import integer, positive
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, TokenError
 from tenure.scbench.contexts import Contexts
 from tenure.scbench.methods import METHODS
 from tenure.scbench.model import Subject, subject
@@ -24,7 +24,7 @@ from tenure.scbench.serving import SERVED, Server
 from tenure.scbench.session import Session
 from tenure.scbench.tasks import TASKS, Task
 
-__all__ = ["BUDGETS", "USUAL", "Cell", "Grid", "Measuring", "prompt_tokens"]
+__all__ = ["BUDGETS", "USUAL", "Cell", "Grid", "Measuring", "fitting_tokens", "prompt_tokens"]
 
 BUDGETS = (0.5, 0.25, 0.125, 0.0625)
 """At 1 every method that has a budget is dense, to the bit."""
@@ -125,10 +125,14 @@ class Measuring:
         """The rows of one session, a row a cell, in the cells' order. Raises ConfigError for a session that does not fit into the
         model's context."""
         grid, session = self.grid, self._session(task, seed)
-        tokens = prompt_tokens(self.subject, session, grid.own)
-        if tokens > self.subject.context:
-            raise ConfigError(f"session {seed} of {task} takes {tokens} tokens: {grid.model} was made for {self.subject.context}")
-        contexts = self._made(tokens)
+        tokens = fitting_tokens(self.subject, session, grid.own)
+        try:
+            return self._rows(task, session, tokens)
+        except TokenError as problem:
+            raise ConfigError(f"session {seed} of {task} says nothing that {grid.model} can read: {problem}") from None
+
+    def _rows(self, task: str, session: Session, tokens: int) -> list[Row]:
+        grid, contexts, seed = self.grid, self._made(tokens), session.seed
         rows: list[Row] = []
         for mode in grid.modes:
             steps = multi_turn(session, own=grid.own) if mode == "multi_turn" else MODES[mode](session)
@@ -226,6 +230,16 @@ def prompt_tokens(subject: Subject, session: Session, own: bool = False) -> int:
         most = max(most, tokens + turn.limit)
         tokens += (turn.limit if own else len(subject.encode(turn.answer))) + len(subject.encode(session.close))
     return most
+
+
+def fitting_tokens(subject: Subject, session: Session, own: bool = False) -> int:
+    """`prompt_tokens`. Raises ConfigError where they are more than the model's context has."""
+    tokens = prompt_tokens(subject, session, own)
+    if tokens > subject.context:
+        raise ConfigError(
+            f"session {session.seed} of {session.task} takes {tokens} tokens: {subject.name} was made for {subject.context}"
+        )
+    return tokens
 
 
 @cache

@@ -97,10 +97,12 @@ class Kept:
         if path.exists():
             try:
                 there = msgspec.json.decode(path.read_bytes(), type=list[Grid])
-            except (msgspec.MsgspecError, ConfigError, ValueError):
-                there = []
-            if [_apart(one) for one in there] != [_apart(one) for one in self._grids]:
-                raise ConfigError(f"{self.folder} has the rows of another grid: choose another folder, or empty this one")
+            except (msgspec.MsgspecError, ConfigError, ValueError) as problem:
+                raise ConfigError(f"{path} is damaged ({problem}): choose another folder, or empty this one") from None
+            if other := _different(there, self._grids):
+                raise ConfigError(
+                    f"{self.folder} has the rows of another grid ({other} differs): choose another folder, or empty this one"
+                )
         elif (self.folder / _ROWS).exists():
             raise ConfigError(f"{self.folder} has rows, but not the {_GRIDS} that says of what: choose another folder")
         _put(path, msgspec.json.format(msgspec.json.encode(self._grids), indent=1))
@@ -139,6 +141,10 @@ def _name(grid: Grid) -> str:
     return Path(grid.model).resolve().name
 
 
-def _apart(grid: Grid) -> Grid:
-    """A grid but for how many sessions it has, and of which the seconds are taken."""
-    return msgspec.structs.replace(grid, sessions=1, timed=0)
+def _different(there: Sequence[Grid], here: Sequence[Grid]) -> str:
+    """What sets grids apart, but for how many sessions they have and of which the seconds are taken; nothing where they agree."""
+    if len(there) != len(here):
+        return "the number of models"
+    fields = [name for name in Grid.__struct_fields__ if name not in ("sessions", "timed")]
+    pairs = list(zip(there, here, strict=True))
+    return ", ".join(name for name in fields if any(getattr(one, name) != getattr(other, name) for one, other in pairs))

@@ -104,9 +104,10 @@ class Subject:
 def subject(name: str | Path, dtype: str = "fp32", device: str | torch.device = "cpu") -> Subject:
     """The model of that name ("induction", "smollm2"), or of that folder in transformers' format with safetensors.
 
-    dtype: "fp32", "bf16" or another of an arena's. Raises ConfigError for a name or folder that cannot be used, and says why.
+    dtype: "fp32", "bf16" or another of an arena's. Raises ConfigError for a name, folder or device that cannot be used, and says
+    why.
     """
-    kind = DTYPES[dtype_name(dtype)]
+    kind, device = DTYPES[dtype_name(dtype)], _device(device)
     if name == "induction":
         trained = induction()
         return Subject("induction", trained.weights, trained.model.to(device, kind), trained.tokenizer)
@@ -116,6 +117,15 @@ def subject(name: str | Path, dtype: str = "fp32", device: str | torch.device = 
     if not isinstance(name, str | Path) or not name:
         raise _no_model(name)
     return _from_folder(Path(name), kind, device)
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as problem:  # whichever torch raises for it
+        raise ConfigError(f"nothing runs on device {str(name)!r}: {str(problem).splitlines()[0]}") from None
+    return device
 
 
 def _no_model(name: object) -> ConfigError:
@@ -133,13 +143,17 @@ def _from_folder(folder: Path, dtype: torch.dtype, device: str | torch.device) -
     try:
         config = json.loads(about.read_text())
         _refuse(str(folder), _Plain(config.get("model_type")))
-        model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True)
+        model, found = LlamaForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+        if lacking := sorted(found["missing_keys"]):
+            raise ConfigError(f"{folder} lacks {len(lacking)} weights that its config.json asks for: {lacking[0]} is the first")
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        digest = content_digest(*(np.memmap(file, np.uint8, "r").data for file in [about, *weights]))
     except ConfigError:
         raise
     except Exception as problem:  # whatever the library makes of a damaged folder
         raise ConfigError(f"{folder} cannot be loaded: {type(problem).__name__}: {problem}") from None
-    digest = content_digest(*(np.memmap(file, np.uint8, "r").data for file in [about, *weights]))
     name = folder.resolve().name
     return Subject(name, digest, model.to(device).eval(), _Hf(tokenizer), _start(tokenizer), _stop(model, tokenizer))
 

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -64,9 +65,10 @@ class Original:
                 asked = tuple(self._turn(one, functions[row.repo]) for one in row.multi_turns[:turns])
             except ValueError as problem:
                 raise TraceError(f"{path}:{line}: {problem}", file=str(path), line=line) from None
-            if not asked:
-                raise TraceError(f"{path}:{line}: has no turns", file=str(path), line=line)
-            context = "\n\n".join(part for part in (self.instruction, str(row.context or row.input)) if part) + "\n\n"
+            text = row.context or row.input
+            if not asked or not text:
+                raise TraceError(f"{path}:{line}: has no {'turns' if text else 'context'}", file=str(path), line=line)
+            context = "\n\n".join(part for part in (self.instruction, str(text)) if part) + "\n\n"
             yield Session(self.name, number, context, asked, stop="", close="\n\n")
 
     def score(self, prediction: str, turn: Turn) -> float:
@@ -78,13 +80,17 @@ class Original:
 
     def _turn(self, asked: _Asked, rivals: list[str]) -> Turn:
         kind, query, answer = self._kind(asked), asked.input, asked.answer
+        if isinstance(answer, float):
+            answer = f"{Decimal(str(answer)):f}"  # as people write it
         if kind not in self.limits:
             raise ValueError(f"a turn of task {asked.task!r}: {self.name} has {', '.join(self.limits)}")
         labels = tuple(answer) if isinstance(answer, list) else (str(answer),)
-        if not labels or not all(labels):
+        if not labels or not all(label.strip() for label in labels):
             raise ValueError("a turn without an answer")
-        if kind == "mf" and not isinstance(answer, int | float):
-            raise ValueError(f"the answer {answer!r} is no number")
+        if kind == "mf" and not (isinstance(asked.answer, int | float) and asked.answer >= 0):
+            raise ValueError(f"the answer {answer!r} is no number from 0 on")
+        if not query.strip():
+            raise ValueError("a turn without a question")
         if kind == "choice_eng":
             if answer not in asked.options or len(asked.options) != len(LETTERS):
                 raise ValueError(f"the answer {answer!r} must be one of four options: there are {asked.options}")
@@ -118,7 +124,9 @@ def choice(prediction: str, labels: tuple[str, ...]) -> float:
 def number(prediction: str, labels: tuple[str, ...]) -> float:
     """Whether the first number is the right one; a whole number is compared without the fraction."""
     said, true = scoring.first_number(prediction), labels[0]
-    return float(said != "" and (float(said) == float(true) if "." in true else int(float(said)) == int(true)))
+    if "." not in true:
+        said = said.partition(".")[0]
+    return float(said != "" and Decimal(said) == Decimal(true))
 
 
 def function(prediction: str, labels: tuple[str, ...]) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tenure.errors import ConfigError
 from tenure.scbench.about import Plan, made_of, sized
-from tenure.scbench.grid import Grid, prompt_tokens
+from tenure.scbench.grid import Grid, fitting_tokens, prompt_tokens
 from tenure.scbench.induction import trained
 from tenure.scbench.model import Subject, subject
 from tenure.scbench.original import ORIGINAL
@@ -60,15 +60,16 @@ def planned(wanted: Wanted, say: Say) -> list[Plan]:
 
 def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]:
     """How long the sessions of each task are."""
-    known = KNOWN.get(model, {})
+    known, turns = KNOWN.get(model, {}), wanted.usual.get("turns", 5)
     found: dict[str, int] = {}
     for name in wanted.tasks or list(known or TASKS):
         if name not in TASKS:
             raise ConfigError(f"task {name!r} is not known: one of {', '.join(TASKS)} is needed")
         if name in wanted.sizes or name in known:
             found[name] = wanted.sizes.get(name, known.get(name, 0))
+            fitting_tokens(one, TASKS[name].seeded(0, found[name], turns), wanted.usual.get("own", False))
             continue
-        tried = chosen(one, name, wanted.tokens, wanted.usual.get("turns", 5))
+        tried = chosen(one, name, wanted.tokens, turns)
         for size in tried:
             say(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
         if tried[-1].dense >= LEAST_DENSE:

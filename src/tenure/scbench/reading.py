@@ -44,9 +44,15 @@ def prefill(
 
 
 def settle(context: Context, method: Method, budget: float = 1.0) -> Context:
-    """The context after the method has compressed its KV; the one that is given stays as it is. Raises ConfigError."""
+    """The context after the method has compressed its KV; the one that is given stays as it is. Raises ConfigError, also for a
+    method that writes into what others read."""
     positive("budget", budget, 1.0)
-    return replace(context, kv=method.compress(context, budget), known={})
+    tensors = (*context.kv.keys, *context.kv.values)
+    before = [one._version for one in tensors]
+    kv = method.compress(context, budget)
+    if [one._version for one in tensors] != before:
+        raise ConfigError(f"method {method.name} changes the KV that it is given, which others read: it has to make its own")
+    return replace(context, kv=kv, known={})
 
 
 class Reading:
@@ -74,7 +80,7 @@ class Reading:
 
     def greedy(self, most: int, ends: Callable[[list[int]], bool] = lambda ids: False) -> list[int]:
         """The likeliest token, again and again, at most `most`, no further once `ends` says so of what there is. The answer's KV
-        is thrown away: feed the answer to keep it. Raises ConfigError when there are no logits to go on from."""
+        is thrown away: feed the answer to keep it. Raises ConfigError when there are no logits to go on from, or no numbers."""
         return greedy([self], most, ends)[0]
 
     def again(self) -> Reading:
@@ -98,6 +104,8 @@ class Reading:
 
     def _likeliest(self) -> int:
         assert self.logits is not None  # callers have seen to it
+        if self.logits.isnan().any():
+            raise ConfigError("logits are not numbers: the weights are damaged, the dtype is too narrow, or a method is wrong")
         return int(self.logits.argmax())
 
     def _job(self, ids: Sequence[int]) -> Job:

@@ -12,13 +12,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 
+import torch
+
 from tenure.checks import integer
 from tenure.errors import TenureError
 from tenure.scbench.grid import Grid, Measuring
 from tenure.scbench.kept import Kept, Unit
 from tenure.scbench.results import Row
+from tenure.starting import uninterrupted
 
 __all__ = ["measure"]
+
+_FEWER = "run it again to go on, with fewer jobs"
 
 
 def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit], None]) -> None:
@@ -36,7 +41,7 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
         try:
             for units, most in ((timed, 1), (others, jobs)):
                 left = iter(units)
-                while waiting := waiting | {pool.submit(_session, unit) for unit in islice(left, most - len(waiting))}:
+                while waiting := waiting | {_given(pool, unit) for unit in islice(left, most - len(waiting))}:
                     wait(waiting, return_when=FIRST_COMPLETED)
                     for future in [one for one in waiting if one.done()]:
                         waiting.remove(future)
@@ -44,15 +49,18 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
                         kept.add(unit, rows)
                         done(unit)
         except BrokenProcessPool:
-            raise TenureError(
-                "a measuring process died (is there enough memory?): run it again to go on, with fewer jobs"
-            ) from None
+            raise TenureError(f"a measuring process died (is there enough memory?): {_FEWER}") from None
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             for future in waiting:  # what was being measured is finished, and kept
                 if not future.cancelled() and future.exception() is None:
                     kept.add(*future.result())
             raise
+
+
+def _given(pool: ProcessPoolExecutor, unit: Unit) -> Future[tuple[Unit, list[Row]]]:
+    with uninterrupted():  # it may start a process, which has yet to say that Ctrl-C is for its parent alone
+        return pool.submit(_session, unit)
 
 
 _grids: tuple[Grid, ...] = ()
@@ -62,8 +70,6 @@ _measuring: dict[int, Measuring] = {}
 
 def _begin(grids: tuple[Grid, ...]) -> None:
     import signal
-
-    import torch
 
     global _grids
     _grids = grids
@@ -83,4 +89,9 @@ def _end_with_parent() -> None:
 def _session(unit: Unit) -> tuple[Unit, list[Row]]:
     if unit.grid not in _measuring:
         _measuring[unit.grid] = Measuring(_grids[unit.grid])
-    return unit, _measuring[unit.grid].session(unit.task, unit.seed)
+    try:
+        return unit, _measuring[unit.grid].session(unit.task, unit.seed)
+    except (MemoryError, RuntimeError) as problem:
+        if not isinstance(problem, MemoryError | torch.OutOfMemoryError) and "allocate" not in str(problem):
+            raise
+        raise TenureError(f"there is too little memory for session {unit.seed} of {unit.task}: {_FEWER}") from None

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tenure.errors import ConfigError
 from tenure.scbench.attend import Allow, Ask
 from tenure.scbench.kv import KV, Context
 
@@ -29,7 +30,8 @@ class Choice(Protocol):
 
 
 class Method:
-    """One method. A new one overrides a hook (or a score of `Dropping`, `Loading` or `Rounding`) and joins `METHODS`.
+    """One method. A new one overrides a hook (or a score of `Dropping`, `Loading` or `Rounding`) and joins `METHODS`. What hooks
+    are given is shared, and not written to.
 
     stage: "generation", "retrieval", "compression" or "loading". memory: of what stays, "O(k)" or "O(n)". observes: of how many
     of the last tokens it needs the queries. fixed: it has one size, whatever the budget. Budgets are fractions of the bytes of a
@@ -66,6 +68,8 @@ class Method:
 
 
 def best(scores: torch.Tensor, room: int) -> torch.Tensor:
-    """The `room` highest along the last dimension, as a mask; of equals the first."""
+    """The `room` highest along the last dimension, as a mask; of equals the first. Raises ConfigError for what is no number."""
+    if scores.isnan().any():
+        raise ConfigError("scores are not all numbers: nothing can be chosen by them")
     order = scores.argsort(dim=-1, descending=True, stable=True)[..., :room]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
