@@ -113,9 +113,45 @@ def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
             assert own[one.seed].asked != one.asked
 
 
+def test_a_method_and_a_task_of_ones_own(place: Place) -> None:
+    """Those of the documentation, each a file."""
+    method, task, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "scbench.md").read_text(), re.MULTILINE | re.DOTALL)
+    (place.folder / "every_other.py").write_text(method)
+    (place.folder / "doubles.py").write_text(task)
+    assert max(len(method.splitlines()), len(task.splitlines())) < 80
+    words = "--use every_other.py --use doubles.py --task doubles --size doubles=12 --method every_other --method streaming"
+    code, _, err = place.run(
+        *words.split(), "--sessions", "2", "--turns", "2", "--budget", "0.5", "--jobs", "2", "--out", "added"
+    )
+    assert code == 0, err
+    rows = place.rows("added")
+    assert {(one.task, one.method) for one in rows} == {("doubles", name) for name in ("dense", "every_other", "streaming")}
+    other, stream = (next(one for one in rows if one.method == name) for name in ("every_other", "streaming"))
+    assert other.resident == stream.resident < 0.55 * other.full
+    assert other.read == pytest.approx(stream.read)
+
+    (place.folder / "doubles.py").write_text(task.replace("10 * size", "20 * size"))
+    code, _, err = place.run(*words.split(), "--sessions", "2", "--turns", "2", "--budget", "0.5", "--out", "added")
+    assert code == 2
+    assert "another grid (made_of differs)" in err
+
+
+def test_a_size_is_looked_for_out_loud(place: Place) -> None:
+    code, out, err = place.run("--task", "retr_kv", "--tokens", "256", "--out", "looked")
+    assert (code, out) == (2, "")
+    assert "mine, retr_kv: looking for a size" in err
+    assert re.findall(r"retr_kv of \d+ pairs \((\d+) tokens\): dense 0\.00", err)
+    assert "mine cannot do retr_kv" in err
+    assert "tenure: mine can do none of these tasks" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--use nowhere.py", r"nowhere\.py: FileNotFoundError"),
+        ("--use main", "main cannot be used: a Python file"),
+        ("--use broken.py", r"broken\.py:2: ZeroDivisionError"),
+        ("--use unread.py", r"unread\.py:1: SyntaxError"),
         ("--task retr", "task 'retr' is not known: one of retr_kv"),
         ("--task retr_kv --size retr_kv=12 --method snap", "method 'snap' is not known"),
         ("--size retr_kv", "--size is 'retr_kv'"),
@@ -128,6 +164,8 @@ def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(place: Place, words: str, message: str) -> None:
+    (place.folder / "broken.py").write_text("one = 1\none / 0\n")
+    (place.folder / "unread.py").write_text("one =\n")
     code, out, err = place.run("--dtype", "fp32", "--jobs", "1", *words.split(), "--out", "refused")
     assert (code, out) == (2, "")
     assert re.search(f"tenure: .*{message}", err)

@@ -26,6 +26,7 @@ app = typer.Typer(invoke_without_command=True, help="Measure what shortcuts on K
 
 _INTERRUPTED = 130
 _MODELS = ("induction", "smollm2")
+_WIDE = 180
 _QUICK = {"sessions": 4, "turns": 3, "budgets": (0.25,), "timed": 1}
 _QUICK_METHODS = (
     "dense",
@@ -67,6 +68,9 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.", show_default="bf16; induction: fp32")] = None,
     device: Annotated[str, typer.Option(help="Where models run, as torch names it.")] = "cpu",
     data: Annotated[Path | None, typer.Option(help="A folder of SCBench's own scbench_*.jsonl: its tasks instead.")] = None,
+    use: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A Python file that adds methods or tasks; again for more.")
+    ] = None,
     own: Annotated[bool, typer.Option("--self", help="Keep the model's own answers, instead of the true ones.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A few sessions and methods, in some minutes.")] = False,
     jobs: Annotated[int | None, typer.Option(help="Processes of one thread each.", show_default="one a core")] = None,
@@ -76,6 +80,7 @@ def command(
     if ctx.invoked_subcommand is not None:
         return
     _needed()
+    from tenure.scbench.added import load
     from tenure.scbench.kept import Kept
     from tenure.scbench.planning import Wanted, planned
     from tenure.scbench.working import measure
@@ -86,6 +91,8 @@ def command(
     usual |= {"budgets": tuple(sorted(set(budget), reverse=True))} if budget else {}
     usual |= {"modes": tuple(mode)} if mode else {}
     usual |= {"block_size": block_size, "own": own, "device": device, "methods": _methods(method, quick)}
+    usual |= {"use": tuple(map(str, use or ()))}
+    load(usual["use"])
     integer("--tokens", tokens, 64, 1 << 31)
     processes = _jobs(device) if jobs is None else integer("--jobs", jobs, 1, 1024)
     wanted = Wanted(tuple(model or _MODELS), task, dict(map(_size, size or ())), tokens, dtype, data, usual)
@@ -128,7 +135,7 @@ def report(rows: Iterable[Any], out: Path, plans: list[Plan], command: str) -> N
 
     made = write(rows, out, about.described(plans, command))
     for table in made.tables():
-        show.console().print(table)
+        show.console(_WIDE).print(table)
     typer.echo(f"{out / 'index.html'}")
 
 

@@ -19,14 +19,14 @@ from tenure.ledger import Reason
 _PIPE_WIDTH = 120
 
 
-def console() -> Console:
-    """Standard output; a pipe gets wide tables and unwrapped lines."""
+def console(pipe: int = _PIPE_WIDTH) -> Console:
+    """Standard output; a pipe gets wide tables, of `pipe` characters, and unwrapped lines."""
     return Console(
         highlight=False,
         markup=False,
         emoji=False,
         soft_wrap=not sys.stdout.isatty(),
-        width=None if sys.stdout.isatty() else _PIPE_WIDTH,
+        width=None if sys.stdout.isatty() else pipe,
     )
 
 

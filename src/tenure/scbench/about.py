@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 
 
 def made_of(one: Subject, *files: Path) -> str:
-    """What rows of a model, and of files of data, depend on: digests and versions. Raises OSError."""
+    """What rows of a model, and of files of data and code, depend on: digests and versions. Raises OSError."""
     digest = content_digest(one.digest.encode(), *(file.read_bytes() for file in files))
     return f"{digest}, tenure {tenure.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
 

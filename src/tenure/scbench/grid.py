@@ -46,17 +46,18 @@ class Cell(NamedTuple):
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions of one model, and all that is done with each.
 
-    model, dtype, device: as `subject` takes them. made_of: what rows depend on besides: digests of weights and data, versions of
-    software; rows of another are another grid's. sizes: of each task's sessions, in its units (0 for data of SCBench's own).
-    data: the folder of such data, then all tasks are of it. fitting: of such a task the sessions that fit into the model's
-    context, by their number. budgets: for methods that have one. sessions: of each task at most, seeds from 0. own: in a
-    conversation the model's own answers stay. timed: in how many of a task's sessions, the first ones, each method runs the
-    conversation alone, for its seconds. Raises ConfigError.
+    model, dtype, device: as `subject` takes them. use: files with methods and tasks of the user's own (`added.load` runs them).
+    made_of: what rows depend on besides: digests of weights and data, versions of software; rows of another are another grid's.
+    sizes: of each task's sessions, in its units (0 for data of SCBench's own). data: the folder of such data, then all tasks are
+    of it. fitting: of such a task the sessions that fit into the model's context, by their number. budgets: for methods that have
+    one. sessions: of each task at most, seeds from 0. own: in a conversation the model's own answers stay. timed: in how many of
+    a task's sessions, the first ones, each method runs the conversation alone, for its seconds. Raises ConfigError.
     """
 
     model: str
     dtype: str = "fp32"
     device: str = "cpu"
+    use: tuple[str, ...] = ()
     made_of: str = ""
     sizes: dict[str, int]
     data: str = ""

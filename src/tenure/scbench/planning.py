@@ -14,7 +14,7 @@ from tenure.scbench.induction import trained
 from tenure.scbench.model import Subject, subject
 from tenure.scbench.original import ORIGINAL
 from tenure.scbench.scoring import LEAST_DENSE
-from tenure.scbench.sizes import KNOWN, chosen
+from tenure.scbench.sizes import KNOWN, Size, chosen
 from tenure.scbench.tasks import TASKS
 from tenure.scbench.train import train
 
@@ -47,12 +47,12 @@ def planned(wanted: Wanted, say: Say) -> list[Plan]:
         dtype = wanted.dtype or ("fp32" if model == "induction" else "bf16")
         one = subject(model, dtype, wanted.usual.get("device", "cpu"))
         settings = wanted.usual | {"model": model, "dtype": dtype}
+        files = [Path(file) for file in wanted.usual.get("use", ())]
         if wanted.data is not None:
             fitting = _fitting(one, wanted.data, wanted, say)
-            files = [wanted.data / _file(name) for name in fitting]
+            files += [wanted.data / _file(name) for name in fitting]
             settings |= {"data": str(wanted.data), "sizes": dict.fromkeys(fitting, 0), "fitting": fitting}
         else:
-            files = []
             settings["sizes"] = _sizes(one, model, wanted, say)
         plans.append(Plan(Grid(**settings, made_of=made_of(one, *files)), one.name, sized(one)))
     return plans
@@ -69,9 +69,11 @@ def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]
             found[name] = wanted.sizes.get(name, known.get(name, 0))
             fitting_tokens(one, TASKS[name].seeded(0, found[name], turns), wanted.usual.get("own", False))
             continue
-        tried = chosen(one, name, wanted.tokens, turns)
-        for size in tried:
+        say(f"{model}, {name}: looking for a size at which it can do it (--size {name}=N names one)")
+        tried: list[Size] = []
+        for size in chosen(one, name, wanted.tokens, turns):
             say(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
+            tried.append(size)
         if tried[-1].dense >= LEAST_DENSE:
             found[name] = tried[-1].size
         else:
@@ -97,7 +99,8 @@ def _fitting(one: Subject, data: Path, wanted: Wanted, say: Say) -> dict[str, tu
             found[name] = tuple(fit)
     if not found:
         raise ConfigError(
-            f"no session of {data} can be measured: scbench_NAME.jsonl with contexts of at most {one.context} tokens are needed"
+            f"no session of {data} can be measured: scbench_NAME.jsonl with contexts of at most {one.context} tokens is needed, "
+            f"NAME one of {', '.join(ORIGINAL)}"
         )
     return found
 

@@ -3,6 +3,7 @@ The command line asks before it plans a grid; what it chose is reported."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tenure.checks import integer
@@ -33,24 +34,24 @@ class Size(NamedTuple):
     dense: float
 
 
-def chosen(subject: Subject, task: str, most: int, turns: int) -> list[Size]:
-    """The sizes that were tried for a task: from the greatest that fits into `most` tokens, and leaves an eighth of what a model
-    was made for to questions and answers, down by halves to the first at which dense attention is good enough, and no further
-    down than 128 tokens. Raises ConfigError for a number out of range."""
+def chosen(subject: Subject, task: str, most: int, turns: int) -> Iterator[Size]:
+    """The sizes that are tried for a task, as they are: from the greatest that fits into `most` tokens, and leaves an eighth of
+    what a model was made for to questions and answers, down by halves to the first at which dense attention is good enough, and
+    no further down than 128 tokens. Raises ConfigError for a number out of range."""
     kind = TASKS[task]
     most = min(integer("most", most, 1, 1 << 31), subject.context * 7 // 8)
     contexts = Contexts(subject, tokens=most)
-    tried: list[Size] = []
 
     def tokens(text: str) -> int:
         return len(subject.encode(text))
 
-    while not tried or (tried[-1].dense < LEAST_DENSE and most >= 256):
-        most = most // 2 if tried else most
+    tried: Size | None = None
+    while tried is None or (tried.dense < LEAST_DENSE and most >= 256):
+        most = most if tried is None else most // 2
         size = kind.fit(max(most, tokens(kind.seeded(_FIRST, kind.least(turns), turns).context)), turns, tokens)
         scores: list[float] = []
         for seed in range(_FIRST, _FIRST + _TRIED):
             session = kind.seeded(seed, size, turns)
             scores += [one.score for one in run(contexts, session, kind, multi_request(session), Dense(), 1.0).outcomes]
-        tried.append(Size(size, tokens(session.context), sum(scores) / len(scores)))
-    return tried
+        tried = Size(size, tokens(session.context), sum(scores) / len(scores))
+        yield tried

@@ -12,10 +12,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 
+import msgspec
 import torch
 
 from tenure.checks import integer
 from tenure.errors import TenureError
+from tenure.scbench.added import load
 from tenure.scbench.grid import Grid, Measuring
 from tenure.scbench.kept import Kept, Unit
 from tenure.scbench.results import Row
@@ -37,7 +39,7 @@ def measure(kept: Kept, grids: Sequence[Grid], jobs: int, done: Callable[[Unit],
     timed = [unit for unit in missing if grids[unit.grid].times(unit.task, unit.seed)]
     others = [unit for unit in missing if unit not in timed]
     start = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with ProcessPoolExecutor(jobs, start, _begin, (tuple(grids),)) as pool:
+    with ProcessPoolExecutor(jobs, start, _begin, (grids[0].use, msgspec.json.encode(grids))) as pool:
         try:
             for units, most in ((timed, 1), (others, jobs)):
                 left = iter(units)
@@ -68,11 +70,12 @@ _measuring: dict[int, Measuring] = {}
 """Of this process."""
 
 
-def _begin(grids: tuple[Grid, ...]) -> None:
+def _begin(use: Sequence[str], grids: bytes) -> None:
     import signal
 
     global _grids
-    _grids = grids
+    load(use)  # a grid that names what they add is none before
+    _grids = msgspec.json.decode(grids, type=tuple[Grid, ...])
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -113,6 +113,18 @@ def test_the_terminal_shows_names_as_they_are_and_groups_by_stage() -> None:
     assert at == sorted(at)
 
 
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    made = report(small(methods=("dense", "snapkv"), sessions=12), ABOUT)
+    console = Console(width=70, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for table in made.tables():
+        console.print(table)
+    shown = console.export_text()
+    assert "\u2026" not in shown
+    cell = made.cells[0]
+    assert cell.accuracy is not None
+    assert shown.count(f"{cell.accuracy.high:.2f}]") >= 1
+
+
 def test_a_page_is_whole_needs_nothing_and_runs_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = [*small(sessions=12), *small(models=(HOSTILE,), tasks=(HOSTILE,), modes=("multi_turn", "multi_request"))]
@@ -122,9 +134,13 @@ def test_a_page_is_whole_needs_nothing_and_runs_nothing(tmp_path: Path) -> None:
     assert "script" not in page.tags
     assert "<script" not in text
     assert '<script>alert("x")</script>&|`*$a_b$[red] ' in "".join(page.words)
-    assert page.links
-    assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
-    for link in page.links:
+    inside = [link for link in page.links if link.startswith("#")]
+    assert len(inside) == len(set(inside)) >= 8
+    assert all(f'<h2 id="{link[1:]}">' in text for link in inside)
+    pictures = [link for link in page.links if link not in inside]
+    assert pictures
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in pictures)
+    for link in pictures:
         drawn = base64.b64decode(link.split(",")[1])
         assert ElementTree.fromstring(drawn).tag.endswith("svg")
         assert b"<script" not in drawn

@@ -103,7 +103,7 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
     if len(lost) == len(grades):
         return f"Not for such tasks: each loses more than {words.percent(1 - USABLE)} of dense's accuracy ({_told(lost)})."
     kept = [part for part in grades if part not in lost]
-    if kept == ["turn 1"]:
+    if kind == "drop" and kept == ["turn 1"]:
         return f"{why}, and only if the question is known before and none follows (lost: {_told(lost)})."
     return f"{why}, and only for {' and '.join(kept)} (lost: {_told(lost)})."
 

@@ -182,11 +182,8 @@ def _reuse(samples: Samples, model: str, method: str, mode: str) -> Reuse | None
 def _exact(one: Reuse) -> Iterator[Finding]:
     """What is claimed of reuse. One answer that differs is enough for the first."""
     about = f"{REUSED[one.method]}, {one.mode}"
-    verdict = (
-        f"does not hold: {one.different:,} of {one.answers:,} differ"
-        if one.different
-        else f"holds: all {one.answers:,} are the same"
-    )
+    same = verdicts.early(one.same) or f"holds: all {one.answers:,} are the same"
+    verdict = f"does not hold: {one.different:,} of {one.answers:,} differ" if one.different else same
     yield Finding(one.model, about, "reuse changes no answer", "", one.same, verdict)
     yield Finding(one.model, about, "reuse costs no accuracy", "", one.difference, verdicts.stays(one.difference))
     if one.seconds_ratio is not None:

@@ -64,7 +64,7 @@ def costs(plt: Any, scene: Scene) -> Any:
         ("after it: seconds over dense's", lambda cell: cell.seconds_ratio),
     )
     figure, grid = plt.subplots(
-        len(modes), 3, figsize=(10.5, (0.19 * len(methods) + 1.1) * len(modes) + 0.5), squeeze=False, sharey=True, sharex="col"
+        len(modes), 3, figsize=(10.5, (0.19 * len(methods) + 1.1) * len(modes) + 0.5), squeeze=False, sharey=True
     )
     styles = [
         ("#444444", "o"),
@@ -78,10 +78,11 @@ def costs(plt: Any, scene: Scene) -> Any:
                     if (value := scene.mean(mode, (method, size), part)) is not None:
                         colour, marker = styles[sizes.index(size)]
                         axes.plot(value, height, color=colour, marker=marker, markersize=4.5)
+            axes.set_visible(axes is panels[0] or bool(axes.lines))
+        panels[0].set_xlim(-3, 103)
+        for axes in panels[1:]:
+            _ratios(axes)
         _rows(panels[0], scene, methods)
-    grid[-1][0].set_xlim(-3, 103)
-    for axes in grid[-1][1:]:
-        _ratios(axes)
     names = ["one size, or whole", *(f"budget {words.budget(size)}" for size in sizes[1:])]
     handles = [
         plt.Line2D([], [], color=colour, marker=marker, linestyle="", label=name)

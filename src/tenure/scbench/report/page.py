@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -27,11 +27,11 @@ READING = (
     sheets.LEGEND,
     f"The bootstrap resamples sessions within tasks ({DRAWS:,} draws, seed {SEED}); the methods and turns of a session stay "
     "together. The exact bound: of n sessions that agree, a share of 1 - .025^(1/n) might be otherwise; with 20 sessions 0.17.",
-    "Resident: bytes of KV kept; read: bytes that each token reads; both over those of the whole KV, metadata counted. Saved: "
-    "prompt tokens that were not run. Encoding: seconds to run the context; after: seconds from there on; both over dense's.",
-    f"A verdict needs {FEWEST} sessions. A difference under {MARGIN:g} is as good as none. Lossless: the lower end of the "
-    f"difference to dense is not under -{MARGIN:g}, or no session scored otherwise than dense. Usable: at least {USABLE:g} of "
-    "dense's accuracy.",
+    "Resident: bytes of KV kept; read: bytes that each token reads; both over those of the whole KV, metadata counted, over all "
+    "modes. Saved: prompt tokens that were not run. Encoding: seconds to run the context; after: from there on; over dense's.",
+    f"A verdict needs {FEWEST} sessions, of all its tasks together, and is about the digits that are shown. A difference under "
+    f"{MARGIN:g} is as good as none. Lossless: the lower end of the difference to dense is not under -{MARGIN:g}, or no session "
+    f"scored otherwise than dense. Usable: at least {USABLE:g} of dense's accuracy.",
     f"Where dense is under {LEAST_DENSE:g} on a task in any mode, no claim is about that task: noise is measured there.",
 )
 CAVEATS = (
@@ -40,7 +40,7 @@ CAVEATS = (
     "In a conversation the first token of turn 1 comes from the prefill, before anything is dropped, rounded or left unread. "
     "Where the true answer is one token, turn 1 is left out (of turn 1, the fall, verdicts and choices); where it is longer, "
     "turn 1 is a little flattered.",
-    "Each interval is for itself. Of forty claims that are not so, one may seem so by chance.",
+    "Each interval stands for itself: of forty claims with nothing behind them, chance alone makes one look settled.",
     "The best of several methods was chosen on the sessions that it is shown for, and looks a little better than it is.",
     "Seconds are of this implementation on the machine of the grid, of a few conversations in which each method runs by itself; "
     "kernels made for a method take other times. Methods that begin with full attention share the run of a context, whose "
@@ -63,8 +63,14 @@ thead th { border-bottom: 1px solid var(--rule); } tbody tr:nth-child(even) { ba
 .note, figcaption { color: var(--soft); font-size: 13px; } .warn { color: var(--warn); font-weight: 600; }
 figure { margin: 1rem 0 2rem; } img { max-width: 100%; box-sizing: border-box;
   background: #fff; border-radius: 6px; padding: .4rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; }
-dt { color: var(--soft); } dd { margin: 0; }
+nav { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; } a { color: inherit; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem 1rem; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 50rem) {
+  body { padding: .6rem .8rem; } dl { display: block; } dd { margin: 0 0 .2rem 1rem; }
+  .wide::before { content: "scroll sideways to see all"; position: sticky; left: 0; color: var(--soft); font-size: 12px; }
+  .wide img { max-width: none; min-width: 48rem; } .p { min-width: 13rem; }
+}
 pre { background: var(--band); padding: .6rem; overflow-x: auto; } summary { cursor: pointer; font-weight: 600; }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -79,29 +85,21 @@ def page(
     pictures: Sequence[Picture],
 ) -> str:
     """The page. about: the grid's description."""
-    body = [
-        "<h1>What KV that is dropped, rounded, selected or shared costs</h1>",
-        "<h2>What was measured</h2>",
-        _tree(about),
-        *_weak(cells),
-        "<h2>Claims</h2>",
-        *_tasks(claims),
-        *_sheets(sheets.summary(claims)),
-        "<h2>What to do with a context's KV</h2>",
-        *_sheets(sheets.operator(choices)),
-        "<h2>The numbers behind the claims</h2>",
-        *_sheets(sheets.claimed(claims)),
-        "<h2>Pictures</h2>",
-        *(_figure(picture) for picture in pictures),
-        "<h2>Every cell</h2>",
-        *_full(cells),
-        "<h2>How to read it</h2>",
-        _list(READING),
-        "<h2>Caveats</h2>",
-        _list(CAVEATS),
-        "<h2>How to make it again</h2>",
-        f"<pre>{_text(_command(about))}</pre>",
-    ]
+    parts: dict[str, Iterable[str]] = {
+        "What to do with a context's KV": _sheets(sheets.operator(choices)),
+        "Claims": (*_tasks(claims), *_sheets(sheets.summary(claims))),
+        "How to read it": (_list(READING),),
+        "Caveats": (_list(CAVEATS),),
+        "The numbers behind the claims": _sheets(sheets.claimed(claims)),
+        "Pictures": map(_figure, pictures),
+        "Every cell": _full(cells),
+        "What was measured": (_tree(about),),
+        "How to make it again": (f"<pre>{_text(_command(about))}</pre>",),
+    }
+    links = " ".join(f'<a href="#part{number}">{_text(title)}</a>' for number, title in enumerate(parts, 1))
+    body = ["<h1>What KV that is dropped, rounded, selected or shared costs</h1>", f"<nav>{links}</nav>", *_weak(cells)]
+    for number, (title, lines) in enumerate(parts.items(), 1):
+        body += [f'<h2 id="part{number}">{_text(title)}</h2>', *lines]
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -123,7 +121,8 @@ def _text(value: object) -> str:
 def _tree(value: object) -> str:
     """A description of any shape, as lists within lists."""
     if isinstance(value, Mapping):
-        return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_tree(each)}</dd>" for name, each in value.items()) + "</dl>"
+        named = (f"<dt>{_text(name)}</dt><dd>{_tree(each)}</dd>" for name, each in value.items() if each not in ("", {}, [], ()))
+        return f"<dl>{''.join(named)}</dl>"
     if isinstance(value, (list, tuple)):
         if any(isinstance(each, (Mapping, list, tuple)) for each in value):
             return "".join(_tree(each) for each in value)
@@ -195,7 +194,8 @@ def _table(sheet: Sheet) -> str:
 def _figure(picture: Picture) -> str:
     title = _text(f"{picture.model}: {picture.title}")
     inside = base64.b64encode(_compact(picture.svg.read_text("utf-8")).encode()).decode()
-    return f'<figure><img alt="{title}" src="data:image/svg+xml;base64,{inside}"><figcaption>{title}</figcaption></figure>'
+    image = f'<img alt="{title}" src="data:image/svg+xml;base64,{inside}">'
+    return f'<figure><div class="wide">{image}</div><figcaption>{title}</figcaption></figure>'
 
 
 def _compact(svg: str) -> str:

@@ -21,6 +21,8 @@ from tenure.scbench.report.series import Scene
 __all__ = ["Picture", "draw"]
 
 _DENSE: Setting = (DENSE, 1.0)
+_SHARES = {"generation": "looked at in prefill", "retrieval": "of tokens recomputed", "loading": "of the bytes read"}
+"""What a budget is a share of, by group."""
 _LETTERS = 10.5  # of a title, in an inch
 
 
@@ -132,12 +134,14 @@ def _by_budget(plt: Any, scene: Scene, look: dict[str, Look], mode: str) -> Any:
                     axes.plot(xs, [one.value for one in estimates], **look[method].line_style())
                     lows, highs = [one.low for one in estimates], [one.high for one in estimates]
                     axes.fill_between(xs, lows, highs, color=look[method].colour, alpha=0.1, linewidth=0)
+                    if len(points) == 1:  # a band has no width there
+                        axes.vlines(xs, lows, highs, color=look[method].colour, linewidth=0.8)
                     ends.append((method, estimates[-1].value, look[method].colour))
             shares(axes, scene.sizes(), reverse=True)
             name_ends(axes, ends)
         panels[0].set_ylabel("accuracy")
-    for axes in grid[-1]:
-        axes.set_xlabel("budget (share of the KV's bytes)")
+    for axes, group in zip(grid[-1], sized, strict=True):
+        axes.set_xlabel(f"budget: share {_SHARES.get(group, 'of the bytes kept')}")
     return figure
 
 

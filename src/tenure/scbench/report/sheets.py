@@ -121,18 +121,18 @@ def claimed(claims: Claims) -> list[Sheet]:
 
 def operator(choices: Sequence[Choice]) -> list[Sheet]:
     """What to do with a context's KV: a sheet a model."""
-    header = ("choice", "measured", "n", "idle", "read", "turn 1", "turns 2..", "multi-request", "when to choose it")
+    header = ("choice", "when to choose it", "measured", "n", "idle", "read", "turn 1", "turns 2..", "multi-request")
     sheets = []
     for model, group in groupby(choices, lambda choice: choice.measured.model):
         rows = tuple(
             (
                 one.name,
+                one.when,
                 one.measured.label,
                 str(one.measured.sessions),
                 words.percent(one.idle),
                 words.percent(one.measured.read),
                 *(words.interval(None if part is None else part.accuracy) for part in _parts(one.measured)),
-                one.when,
             )
             for one in group
         )
@@ -140,7 +140,7 @@ def operator(choices: Sequence[Choice]) -> list[Sheet]:
             "Accuracies themselves. Idle: of the KV, on the device while nobody asks. Of several methods the one that loses "
             "least stands here, chosen on the same sessions: a little better than it would be on new ones."
         )
-        sheets.append(Sheet(f"{model}: what to do with a context's KV", header, rows, 2, frozenset({"when to choose it"}), note))
+        sheets.append(Sheet(f"{model}: what to do with a context's KV", header, rows, 3, note=note))
     return sheets
 
 

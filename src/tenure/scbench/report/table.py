@@ -21,10 +21,8 @@ def table(sheet: Sheet) -> Table:
         caption=Text(sheet.note) if sheet.note else None,
         caption_justify="left",
     )
-    last = len(sheet.header) - 1
-    for column, name in enumerate(sheet.header):
-        text = sheet.is_text(column)
-        out.add_column(name, justify="left" if text else "right", no_wrap=not (text and column == last))
+    for column, name in enumerate(sheet.header):  # what has no room goes on in the next line: nothing is cut off
+        out.add_column(name, justify="left" if sheet.is_text(column) else "right", overflow="fold")
     for row in sheet.rows:
         out.add_row(*(Text(cell) for cell in row))
     return out

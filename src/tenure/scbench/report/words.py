@@ -6,17 +6,19 @@ from fractions import Fraction
 
 from tenure.scbench.report.statistics import Estimate
 
-__all__ = ["budget", "group", "interval", "number", "percent", "plain", "times"]
+__all__ = ["DIGITS", "budget", "group", "interval", "number", "percent", "plain", "times"]
 
+DIGITS = 2
+"""After the point, of whatever is told."""
 _NOTHING = "-"
 
 
 def number(value: float | None, sign: bool = False) -> str:
-    """A number to two digits, or a dash for none."""
+    """A number, or a dash for none."""
     if value is None:
         return _NOTHING
-    value = round(value, 2) + 0.0  # no -0.00
-    return f"{value:+.2f}" if sign and value else f"{value:.2f}"
+    value = round(value, DIGITS) + 0.0  # no -0.00
+    return f"{value:{'+' if sign and value else ''}.{DIGITS}f}"
 
 
 def interval(estimate: Estimate | None, sign: bool = False) -> str:
