@@ -11,8 +11,10 @@ torch = pytest.importorskip("torch", reason="needs tenure[model]")
 pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure.errors import ConfigError
+from tenure.scbench import contexts as contexts_module
+from tenure.scbench import runner
 from tenure.scbench.contexts import Contexts
-from tenure.scbench.methods import METHODS
+from tenure.scbench.methods import METHODS, cacheblend
 from tenure.scbench.methods.cacheblend import CacheBlend, Pieces
 from tenure.scbench.model import Subject
 from tenure.scbench.modes import Answer, multi_request, multi_turn
@@ -115,6 +117,27 @@ def test_a_runner_counts_what_was_recomputed(subject: Any) -> None:
     assert contexts.encoded == int(0.5 * tokens) + 1
     run(contexts, SESSION, Letters(), multi_request(SESSION), CacheBlend(PIECE), 1.0)
     assert contexts.encoded == int(0.5 * tokens) + 1 + tokens
+
+
+def test_what_finding_pieces_takes_is_in_no_seconds(subject: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but for this: a piece takes 1000, a pass over a whole context 10, a token that is fed 1."""
+    now = [0.0]
+
+    def taking(seconds: float, call: Any) -> Any:
+        def slow(*args: Any, **settings: Any) -> Any:
+            now[0] += seconds
+            return call(*args, **settings)
+
+        return slow
+
+    for module in (runner, contexts_module, cacheblend):
+        monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(cacheblend, "gather", taking(1000, cacheblend.gather))
+    monkeypatch.setattr(cacheblend, "blend", taking(10, cacheblend.blend))
+    monkeypatch.setattr(runner, "feed", taking(1, runner.feed))
+    asked = run(Contexts(subject, SIZE), SESSION, Letters(), multi_request(SESSION), CacheBlend(PIECE), 0.5)
+    assert (asked.encoding, asked.seconds) == (10, 4)  # the primer and three questions
+    assert now[0] == 1014
 
 
 def test_what_is_dropped_is_not_resident(subject: Any) -> None:

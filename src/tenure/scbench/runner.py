@@ -55,7 +55,8 @@ class Outcome:
 @dataclass(slots=True)
 class Asked:
     """A session's answers. asked: tokens of all prompts, each whole; prefilled: those of them that were run, be it for others
-    too. encoding: seconds that the context's run took, as far as it was unknown; seconds: of what came after, in all lanes."""
+    too. encoding: seconds that the context's run took, as far as it was unknown; seconds: of what came after, in all lanes. What
+    finding KV of others would have left takes here is in neither."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     asked: int = 0
@@ -92,7 +93,7 @@ def run_all(contexts: Contexts, session: Session, task: Scores, steps: Sequence[
                 one.rewind()
         else:
             _answer(session, task, step, running)
-    spent = perf_counter() - began - sum(one.done.encoding for one in running)
+    spent = perf_counter() - began - sum(one.done.encoding + one.finding for one in running)
     for one in running:
         one.done.seconds = spent
     return [one.done for one in running]
@@ -107,13 +108,14 @@ class _Running:
         self._contexts, self._lane = contexts, lane
         self._prompt = 0  # tokens of the prompt so far
         self._marked: tuple[Reading, int]
+        self.finding = 0.0
         self.done = Asked()
 
     def settle(self, texts: Sequence[Sequence[int]]) -> None:
         contexts = self._contexts
         before = contexts.seconds
         self._context = contexts.of(_flat(texts), *self._lane, shared=len(texts[0]))
-        self.done.encoding = contexts.seconds - before
+        self.done.encoding, self.finding = contexts.seconds - before, self._context.finding
         self.reading = Reading(contexts.subject.model, self._context, *self._lane)
 
     def encoded(self, step: Encode, tokens: int) -> None:

@@ -55,34 +55,40 @@ def _marks(axes: Any, height: int, found: Sequence[tuple[Sequence[str], Estimate
 
 
 def costs(plt: Any, scene: Scene) -> Any:
-    """A row a mode; three columns; a mark a budget, darker where it is smaller."""
+    """A row a method, a column a figure and mode in which it was measured; a mark a budget, darker where it is smaller."""
     methods = [one for methods in scene.groups.values() for one in methods][::-1]
-    modes, sizes = scene.modes(), [1.0, *scene.sizes()]
+    sizes = [1.0, *scene.sizes()]
     figures: tuple[tuple[str, Callable[[Cell], float | None]], ...] = (
         ("prompt tokens not run (%)", lambda cell: 100 * cell.saved),
         ("context: seconds over dense's", lambda cell: cell.encoding_ratio),
         ("after it: seconds over dense's", lambda cell: cell.seconds_ratio),
     )
+    columns: list[tuple[str, str, dict[tuple[int, float], float]]] = []
+    for title, part in figures:
+        for mode in scene.modes():
+            settings = [(height, method, size) for height, method in enumerate(methods) for size in scene.budgets[method]]
+            found = {(height, size): scene.mean(mode, (method, size), part) for height, method, size in settings}
+            values = {place: value for place, value in found.items() if value is not None}
+            if values:
+                columns.append((mode, title, values))
     figure, grid = plt.subplots(
-        len(modes), 3, figsize=(10.5, (0.19 * len(methods) + 1.1) * len(modes) + 0.5), squeeze=False, sharey=True
+        1, len(columns), figsize=(2.7 * len(columns) + 1.5, 0.19 * len(methods) + 1.6), squeeze=False, sharey=True
     )
     styles = [
         ("#444444", "o"),
         *((plt.get_cmap("viridis_r")((n + 1) / len(sizes)), "sD^vP"[n % 5]) for n in range(len(sizes) - 1)),
     ]
-    for mode, panels in zip(modes, grid, strict=True):
-        for (title, part), axes in zip(figures, panels, strict=True):
-            dress(axes, f"{mode.replace('_', '-')}, {title}")
-            for height, method in enumerate(methods):
-                for size in scene.budgets[method]:
-                    if (value := scene.mean(mode, (method, size), part)) is not None:
-                        colour, marker = styles[sizes.index(size)]
-                        axes.plot(value, height, color=colour, marker=marker, markersize=4.5)
-            axes.set_visible(axes is panels[0] or bool(axes.lines))
-        panels[0].set_xlim(-3, 103)
-        for axes in panels[1:]:
+    for axes, (mode, title, values) in zip(grid[0], columns, strict=True):
+        dress(axes, mode.replace("_", "-"))
+        axes.set_xlabel(title, fontsize=9)
+        for (height, size), value in values.items():
+            colour, marker = styles[sizes.index(size)]
+            axes.plot(value, height, color=colour, marker=marker, markersize=4.5)
+        if title == figures[0][0]:
+            axes.set_xlim(-3, 103)
+        else:
             _ratios(axes)
-        _rows(panels[0], scene, methods)
+    _rows(grid[0][0], scene, methods)
     names = ["one size, or whole", *(f"budget {words.budget(size)}" for size in sizes[1:])]
     handles = [
         plt.Line2D([], [], color=colour, marker=marker, linestyle="", label=name)

@@ -69,7 +69,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 50rem) {
   body { padding: .6rem .8rem; } dl { display: block; } dd { margin: 0 0 .2rem 1rem; }
   .wide::before { content: "scroll sideways to see all"; position: sticky; left: 0; color: var(--soft); font-size: 12px; }
-  .wide img { max-width: none; min-width: 48rem; } .p { min-width: 13rem; }
+  .wide img { max-width: none; min-width: 48rem; } .p { min-width: 13rem; } td.t { white-space: pre-wrap; }
 }
 pre { background: var(--band); padding: .6rem; overflow-x: auto; } summary { cursor: pointer; font-weight: 600; }
 """
@@ -86,7 +86,7 @@ def page(
 ) -> str:
     """The page. about: the grid's description."""
     parts: dict[str, Iterable[str]] = {
-        "What to do with a context's KV": _sheets(sheets.operator(choices)),
+        "What to do with a context's KV": _sheets(sheets.operator(choices, claims)),
         "Claims": (*_tasks(claims), *_sheets(sheets.summary(claims))),
         "How to read it": (_list(READING),),
         "Caveats": (_list(CAVEATS),),

@@ -107,10 +107,10 @@ def claimed(claims: Claims) -> list[Sheet]:
         ("controls", claims.controls),
     )
     sheets = []
-    for model, tasks in claims.tasks.items():
+    for model in claims.tasks:
         for title, pools in named:
             rows = tuple(_pooled(pool) for pool in pools if pool.model == model)
-            note = f"Accuracy over dense's of the same sessions; tasks: {', '.join(tasks)}.{_begun(tasks, claims.begun[model])}"
+            note = f"Accuracy over dense's of the same sessions; {_tasks(claims, model)}"
             if rows:
                 sheets.append(Sheet(f"{model}: {title}", header, rows, texts=frozenset({"more than dense?"}), note=note))
         reuse = tuple(_reused(one) for one in claims.reuse if one.model == model)
@@ -119,7 +119,7 @@ def claimed(claims: Claims) -> list[Sheet]:
     return sheets
 
 
-def operator(choices: Sequence[Choice]) -> list[Sheet]:
+def operator(choices: Sequence[Choice], claims: Claims) -> list[Sheet]:
     """What to do with a context's KV: a sheet a model."""
     header = ("choice", "when to choose it", "measured", "n", "idle", "read", "turn 1", "turns 2..", "multi-request")
     sheets = []
@@ -137,8 +137,8 @@ def operator(choices: Sequence[Choice]) -> list[Sheet]:
             for one in group
         )
         note = (
-            "Accuracies themselves. Idle: of the KV, on the device while nobody asks. Of several methods the one that loses "
-            "least stands here, chosen on the same sessions: a little better than it would be on new ones."
+            f"Accuracies themselves; {_tasks(claims, model)} Idle: of the KV, on the device while nobody asks. Of several "
+            "methods the one that loses least stands here, chosen on the same sessions: a little better than on new ones."
         )
         sheets.append(Sheet(f"{model}: what to do with a context's KV", header, rows, 3, note=note))
     return sheets
@@ -204,11 +204,13 @@ def _at(one: Finding) -> str:
     return f"{one.at}: " if one.at else ""
 
 
-def _begun(tasks: Sequence[str], begun: Sequence[str]) -> str:
-    """What turn 1 is about, where it is not about all tasks."""
-    if tuple(begun) == tuple(tasks):
-        return ""
-    return f" Turn 1 and the fall: of {', '.join(begun) or 'none'}, as the prefill itself gives first answers of one token."
+def _tasks(claims: Claims, model: str) -> str:
+    """What numbers are about, and turn 1 where it is not about all of that."""
+    tasks, begun = claims.tasks[model], claims.begun[model]
+    told = f"tasks: {', '.join(tasks)}."
+    if begun == tasks:
+        return told
+    return f"{told} Turn 1 and the fall: of {', '.join(begun) or 'none'}, as the prefill itself gives first answers of one token."
 
 
 def _relative(part: Compared | None) -> str:

@@ -65,13 +65,16 @@ class Report:
 
     def markdown(self) -> str:
         """claims.md: verdicts, the operator's table, and the numbers behind."""
-        found = [*sheets.summary(self.claims), *sheets.operator(self.choices), *sheets.claimed(self.claims)]
+        found = [*sheets.summary(self.claims), *sheets.operator(self.choices, self.claims), *sheets.claimed(self.claims)]
         notes = "\n".join(f"- {line}" for line in (*READING, *CAVEATS))
         return f"{sheets.answers(found)}\n{notes}\n"
 
     def tables(self) -> list[Table]:
         """For the terminal: every cell, then verdicts and the operator's table."""
-        return [table(one) for one in (*sheets.full(self.cells), *sheets.summary(self.claims), *sheets.operator(self.choices))]
+        return [
+            table(one)
+            for one in (*sheets.full(self.cells), *sheets.summary(self.claims), *sheets.operator(self.choices, self.claims))
+        ]
 
 
 def report(rows: Iterable[Row], about: Mapping[str, Any]) -> Report:
