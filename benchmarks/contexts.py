@@ -23,8 +23,9 @@ def run() -> None:
         return
     import torch
 
-    from tenure.scbench.grid import USUAL, Grid, Measuring
+    from tenure.scbench.grid import USUAL, Grid
     from tenure.scbench.induction import trained
+    from tenure.scbench.measuring import Measuring
     from tenure.scbench.sizes import KNOWN
 
     torch.set_num_threads(1)

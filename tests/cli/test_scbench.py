@@ -103,6 +103,23 @@ def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> N
     assert re.search(r"^tenure: killed has the rows of another grid \(methods differs\): .*$", err, re.MULTILINE)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["as it starts", "midway"])
+def test_ctrl_c_keeps_what_is_being_measured(place: Place, late: bool) -> None:
+    """It reaches every process of the terminal; only the first minds it."""
+    out = f"stopped {late}"
+    process = place.start(*SMALL.split(), "--jobs", "2", "--out", out)
+    file, deadline = place.folder / out / "rows.jsonl", time.monotonic() + 200
+    while not (file.exists() and (file.stat().st_size or not late)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=300)
+    left = 3 - len(place.rows(out)) // (2 * 4)
+    assert process.returncode == 130, err
+    assert f"{left} of 3 sessions are left: run it again to go on." in err
+    assert 0 < left < 3
+    assert "Traceback" not in err
+
+
 def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
     code, _, err = place.run(*SMALL.split(), "--self", "--mode", "multi_turn", "--out", "own")
     assert code == 0, err
@@ -120,9 +137,8 @@ def test_a_method_and_a_task_of_ones_own(place: Place) -> None:
     (place.folder / "doubles.py").write_text(task)
     assert max(len(method.splitlines()), len(task.splitlines())) < 80
     words = "--use every_other.py --use doubles.py --task doubles --size doubles=12 --method every_other --method streaming"
-    code, _, err = place.run(
-        *words.split(), "--sessions", "2", "--turns", "2", "--budget", "0.5", "--jobs", "2", "--out", "added"
-    )
+    words += " --sessions 1 --turns 2 --budget 0.5 --jobs 2 --out added"
+    code, _, err = place.run(*words.split())
     assert code == 0, err
     rows = place.rows("added")
     assert {(one.task, one.method) for one in rows} == {("doubles", name) for name in ("dense", "every_other", "streaming")}
@@ -131,9 +147,12 @@ def test_a_method_and_a_task_of_ones_own(place: Place) -> None:
     assert other.read == pytest.approx(stream.read)
 
     (place.folder / "doubles.py").write_text(task.replace("10 * size", "20 * size"))
-    code, _, err = place.run(*words.split(), "--sessions", "2", "--turns", "2", "--budget", "0.5", "--out", "added")
+    code, _, err = place.run(*words.split())
     assert code == 2
     assert "another grid (made_of differs)" in err
+    code, _, err = place.run("--task", "retr_kv", "--size", "retr_kv=12", "--sessions", "1", "--out", "added")
+    assert code == 2
+    assert "give --use as before" in err
 
 
 def test_a_size_is_looked_for_out_loud(place: Place) -> None:

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers", reason="needs tenure[model]")
 from tenure import ConfigError
 from tenure.scbench.attend import run
 from tenure.scbench.kv import Context
-from tenure.scbench.methods import ALL, METHODS, Dropping
+from tenure.scbench.methods import ALL, METHODS, Dropping, Method
 from tenure.scbench.reading import Reading, feed, greedy, prefill, settle
 
 from .making import CLOSE, SIZE, SMALL, TOKENS, ids
@@ -146,9 +146,17 @@ def test_a_method_that_writes_into_what_others_read_is_refused(tiny: Any) -> Non
         def blocks(self, context: Context, layer: int, room: int) -> torch.Tensor:
             return torch.full((2, context.kv.sealed(layer)), torch.nan)
 
-    for method, reason in ((Wiping(), "method wiping changes the KV"), (Unsure(), "scores are not all numbers")):
+    class Peeking(Method):
+        name = "peeking"
+
+        def choose(self, context: Context, budget: float) -> None:
+            context.observed().vectors[0].add_(1)
+
+    for method, reason in ((Wiping(), "method wiping changes what it is given"), (Unsure(), "scores are not all numbers")):
         with pytest.raises(ConfigError, match=reason):
             settle(prefill(tiny, ids(1, TOKENS)), method, 0.5)
+    with pytest.raises(ConfigError, match="method peeking changes what it is given"):
+        Reading(tiny, prefill(tiny, ids(1, TOKENS), observe=4), Peeking(), 0.5)
 
 
 def test_several_readings_at_once_are_each_as_if_alone(tiny: Any) -> None:

@@ -131,7 +131,7 @@ def test_what_finding_pieces_takes_is_in_no_seconds(subject: Any, monkeypatch: p
         return slow
 
     for module in (runner, contexts_module, cacheblend):
-        monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(module, "now", lambda model: now[0])
     monkeypatch.setattr(cacheblend, "gather", taking(1000, cacheblend.gather))
     monkeypatch.setattr(cacheblend, "blend", taking(10, cacheblend.blend))
     monkeypatch.setattr(runner, "feed", taking(1, runner.feed))

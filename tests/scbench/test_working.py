@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs tenure[model]")
 pytest.importorskip("transformers", reason="needs tenure[model]")
 
-from tenure.errors import TenureError
+from tenure.errors import ConfigError, TenureError
 from tenure.scbench import working
 from tenure.scbench.grid import Grid
 from tenure.scbench.kept import Unit
@@ -19,8 +19,10 @@ from tenure.scbench.kept import Unit
 class Pool:
     """Of processes that never are."""
 
-    def __init__(self, *settings: Any) -> None:
-        self.jobs = settings[0]
+    of: ClassVar[list[int]] = []
+
+    def __init__(self, jobs: int, *settings: Any) -> None:
+        self.of.append(jobs)
 
     def __enter__(self) -> Pool:
         return self
@@ -66,25 +68,37 @@ def test_what_is_timed_comes_first_and_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert {unit for units in at_once[: len(timed)] for unit in units} == timed
     assert {len(units) for units in at_once[len(timed) : -2]} == {3}
     assert sorted(kept.added) == sorted(told) == sorted(Kept.missing)
+    assert Pool.of == [1, 3], "no second process begins while seconds are taken"
 
 
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (MemoryError(), TenureError),
-        (torch.OutOfMemoryError("CUDA out of memory"), TenureError),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes"), TenureError),
-        (RuntimeError("shapes do not match"), RuntimeError),
+        (MemoryError(), "there is too little memory for session 3 of retr_kv: run it again to go on, with fewer jobs"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "there is too little memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes"), "there is too little memory"),
+        (RuntimeError("shapes do not match"), "session 3 of retr_kv failed: RuntimeError: shapes do not match"),
+        (ConfigError("budget is 0"), "budget is 0"),
     ],
 )
-def test_too_little_memory_is_said_as_such(problem: Exception, told: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["loading", "measuring"])
+def test_what_fails_is_said_by_the_session(where: str, problem: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Measuring:
+        def __init__(self, grid: str) -> None:
+            if where == "loading":
+                raise problem
+
         def session(self, task: str, seed: int) -> list[Any]:
             raise problem
 
-    monkeypatch.setitem(working._measuring, 0, Measuring())
-    with pytest.raises(told) as said:
+    monkeypatch.setattr(working, "_grids", ("a grid",))
+    monkeypatch.setattr(working, "_measuring", {})
+    monkeypatch.setattr(working, "Measuring", Measuring)
+    with pytest.raises(TenureError, match=told):
         working._session(Unit(0, "retr_kv", 3))
-    assert type(said.value) is told
-    if told is TenureError:
-        assert "too little memory for session 3 of retr_kv: run it again to go on, with fewer jobs" in str(said.value)
+
+
+def test_what_cannot_begin_is_said_by_the_first_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "_not_begun", TenureError("mine.py:3: ZeroDivisionError"))
+    with pytest.raises(TenureError, match=r"mine\.py:3"):
+        working._session(Unit(0, "retr_kv", 3))

@@ -20,7 +20,7 @@ from tenure.cli import show
 from tenure.errors import ConfigError, TenureError
 
 if TYPE_CHECKING:
-    from tenure.scbench.about import Plan
+    from tenure.scbench.planning import Plan
 
 app = typer.Typer(invoke_without_command=True, help="Measure what shortcuts on KV cost over turns and across requests.")
 
@@ -69,7 +69,8 @@ def command(
     device: Annotated[str, typer.Option(help="Where models run, as torch names it.")] = "cpu",
     data: Annotated[Path | None, typer.Option(help="A folder of SCBench's own scbench_*.jsonl: its tasks instead.")] = None,
     use: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="A Python file that adds methods or tasks; again for more.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A Python file with methods or tasks, which --method and --task then name."),
     ] = None,
     own: Annotated[bool, typer.Option("--self", help="Keep the model's own answers, instead of the true ones.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A few sessions and methods, in some minutes.")] = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -13,18 +13,12 @@ import transformers
 
 import tenure
 from tenure.identity import content_digest
-from tenure.scbench.grid import Grid
 from tenure.scbench.model import Subject
 
-__all__ = ["Plan", "described", "made_of", "sized"]
+if TYPE_CHECKING:
+    from tenure.scbench.planning import Plan
 
-
-class Plan(NamedTuple):
-    """A grid, with its model's name in rows and the model's own numbers."""
-
-    grid: Grid
-    name: str
-    model: dict[str, Any]
+__all__ = ["described", "made_of", "sized"]
 
 
 def made_of(one: Subject, *files: Path) -> str:

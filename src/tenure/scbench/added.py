@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tenure.errors import ConfigError
+from tenure.identity import content_digest
 
 __all__ = ["load"]
 
@@ -17,7 +18,7 @@ def load(files: Iterable[str]) -> None:
     """Runs each file, once in a process. Raises ConfigError for one that cannot be run, with where it failed and why."""
     for file in files:
         path = Path(file).resolve()
-        name = f"tenure_scbench_added_{path.stem}_{abs(hash(path))}"
+        name = f"tenure_scbench_added_{content_digest(str(path).encode())}"  # the same in every process
         if name in sys.modules:
             continue
         found = importlib.util.spec_from_file_location(name, path)
@@ -26,12 +27,12 @@ def load(files: Iterable[str]) -> None:
         module = sys.modules[name] = importlib.util.module_from_spec(found)
         try:
             found.loader.exec_module(module)
-        except Exception as problem:  # whatever the user's code raises
+        except (Exception, SystemExit) as problem:  # whatever the user's code raises
             del sys.modules[name]
             raise ConfigError(f"{file}{_line(problem, path)}: {type(problem).__name__}: {problem}") from problem
 
 
-def _line(problem: Exception, path: Path) -> str:
+def _line(problem: BaseException, path: Path) -> str:
     """Where in the file it came from, as far as that is known."""
     if isinstance(problem, SyntaxError):
         return f":{problem.lineno}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +17,7 @@ from tenure.scbench.attend import Pass, run
 from tenure.scbench.kv import KV, Context, Queries
 from tenure.scbench.methods.base import ALL, Method
 from tenure.scbench.reading import prefill, settle
+from tenure.scbench.timing import now
 from tenure.sequence import Sequence as Held
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Contexts:
         computes in its own way is its own alone."""
         self.asked += len(ids)
         if method.attention(len(ids), budget) != "full":
-            began = perf_counter()
+            began = now(self.subject.model)
             context = prefill(self.subject.model, ids, method, budget, self.block_size)
-            self.seconds += perf_counter() - began - context.finding
+            self.seconds += now(self.subject.model) - began - context.finding
             self.encoded += len(ids) if context.recomputed is None else context.recomputed
             return context
         return settle(self._dense(tuple(ids), len(ids) if shared is None else shared), method, budget)
@@ -67,9 +67,9 @@ class Contexts:
     def _dense(self, ids: tuple[int, ...], shared: int) -> Context:
         cut = min(shared, len(ids)) // self.block_size * self.block_size
         if self._last is None or self._last[:2] != (ids, cut):
-            began = perf_counter()
+            began = now(self.subject.model)
             self._last = ids, cut, self._run(ids, cut)
-            self.seconds += perf_counter() - began
+            self.seconds += now(self.subject.model) - began
         return self._last[2]
 
     def _run(self, ids: tuple[int, ...], cut: int) -> Context:

@@ -98,7 +98,9 @@ class Kept:
             try:
                 there = msgspec.json.decode(path.read_bytes(), type=list[Grid])
             except (msgspec.MsgspecError, ConfigError, ValueError) as problem:
-                raise ConfigError(f"{path} is damaged ({problem}): choose another folder, or empty this one") from None
+                raise ConfigError(
+                    f"{path} is of no grid that is known here ({problem}): give --use as before, or choose another folder"
+                ) from None
             if other := _different(there, self._grids):
                 raise ConfigError(
                     f"{self.folder} has the rows of another grid ({other} differs): choose another folder, or empty this one"
@@ -142,9 +144,10 @@ def _name(grid: Grid) -> str:
 
 
 def _different(there: Sequence[Grid], here: Sequence[Grid]) -> str:
-    """What sets grids apart, but for how many sessions they have and of which the seconds are taken; nothing where they agree."""
+    """What sets grids apart; nothing where they agree. How many sessions there are, of which the seconds are taken, and the path
+    of a file that is used (`made_of` has its content) may differ."""
     if len(there) != len(here):
         return "the number of models"
-    fields = [name for name in Grid.__struct_fields__ if name not in ("sessions", "timed")]
+    fields = [name for name in Grid.__struct_fields__ if name not in ("sessions", "timed", "use")]
     pairs = list(zip(there, here, strict=True))
     return ", ".join(name for name in fields if any(getattr(one, name) != getattr(other, name) for one, other in pairs))

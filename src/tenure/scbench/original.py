@@ -49,13 +49,17 @@ class Original:
     limits: dict[str, int]
     instruction: str = ""
 
+    def path(self, folder: Path) -> Path:
+        """Its file in a folder."""
+        return folder / f"{_PREFIX}{self.name}.jsonl"
+
     def read(self, folder: Path, turns: int = 5) -> Iterator[Session]:
         """The sessions of `folder`/scbench_NAME.jsonl, their first `turns` turns; a session's seed is its number from 0.
 
         Raises TraceError for a file that cannot be read or a line that is no session, with file and line.
         """
         integer("turns", turns, 1, 1 << 16)
-        path = folder / f"{_PREFIX}{self.name}.jsonl"
+        path = self.path(folder)
         rows = list(_rows(path))
         functions: dict[str, list[str]] = defaultdict(list)  # of a repository: what an answer can be taken for
         for _, row in rows:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenure.errors import ConfigError
-from tenure.scbench.about import Plan, made_of, sized
+from tenure.scbench.about import made_of, sized
 from tenure.scbench.grid import Grid, fitting_tokens, prompt_tokens
 from tenure.scbench.induction import trained
 from tenure.scbench.model import Subject, subject
@@ -18,7 +18,7 @@ from tenure.scbench.sizes import KNOWN, Size, chosen
 from tenure.scbench.tasks import TASKS
 from tenure.scbench.train import train
 
-__all__ = ["Wanted", "planned"]
+__all__ = ["Plan", "Wanted", "planned"]
 
 Say = Callable[[str], None]
 
@@ -37,8 +37,21 @@ class Wanted(NamedTuple):
     usual: dict[str, Any]
 
 
+class Plan(NamedTuple):
+    """A grid, with its model's name in rows and the model's own numbers."""
+
+    grid: Grid
+    name: str
+    model: dict[str, Any]
+
+
 def planned(wanted: Wanted, say: Say) -> list[Plan]:
     """A grid a model; `say` is told what was found out. Raises ConfigError when there is nothing that a model can do."""
+    known = ORIGINAL if wanted.data is not None else TASKS
+    for name in (*(wanted.tasks or ()), *wanted.sizes):
+        if name not in known:
+            raise ConfigError(f"task {name!r} is not known: one of {', '.join(known)} is needed")
+    Grid(**wanted.usual, model="any", sizes=dict.fromkeys(TASKS, 1))  # what is wrong with the rest is said before any work
     plans = []
     for model in wanted.models:
         if model == "induction" and not trained():
@@ -50,7 +63,7 @@ def planned(wanted: Wanted, say: Say) -> list[Plan]:
         files = [Path(file) for file in wanted.usual.get("use", ())]
         if wanted.data is not None:
             fitting = _fitting(one, wanted.data, wanted, say)
-            files += [wanted.data / _file(name) for name in fitting]
+            files += [ORIGINAL[name].path(wanted.data) for name in fitting]
             settings |= {"data": str(wanted.data), "sizes": dict.fromkeys(fitting, 0), "fitting": fitting}
         else:
             settings["sizes"] = _sizes(one, model, wanted, say)
@@ -63,8 +76,6 @@ def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]
     known, turns = KNOWN.get(model, {}), wanted.usual.get("turns", 5)
     found: dict[str, int] = {}
     for name in wanted.tasks or list(known or TASKS):
-        if name not in TASKS:
-            raise ConfigError(f"task {name!r} is not known: one of {', '.join(TASKS)} is needed")
         if name in wanted.sizes or name in known:
             found[name] = wanted.sizes.get(name, known.get(name, 0))
             fitting_tokens(one, TASKS[name].seeded(0, found[name], turns), wanted.usual.get("own", False))
@@ -88,9 +99,7 @@ def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]
 def _fitting(one: Subject, data: Path, wanted: Wanted, say: Say) -> dict[str, tuple[int, ...]]:
     """Of each of SCBench's own tasks the sessions that fit into the model's context."""
     found: dict[str, tuple[int, ...]] = {}
-    for name in wanted.tasks or [name for name in ORIGINAL if (data / _file(name)).is_file()]:
-        if name not in ORIGINAL:
-            raise ConfigError(f"task {name!r} is none of SCBench's: one of {', '.join(ORIGINAL)} is needed")
+    for name in wanted.tasks or [name for name in ORIGINAL if ORIGINAL[name].path(data).is_file()]:
         every = list(ORIGINAL[name].read(data, wanted.usual.get("turns", 5)))
         own = wanted.usual.get("own", False)
         fit = [each.seed for each in every if prompt_tokens(one, each, own) <= one.context]
@@ -103,7 +112,3 @@ def _fitting(one: Subject, data: Path, wanted: Wanted, say: Say) -> dict[str, tu
             f"NAME one of {', '.join(ORIGINAL)}"
         )
     return found
-
-
-def _file(name: str) -> str:
-    return f"scbench_{name}.jsonl"

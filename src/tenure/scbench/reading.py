@@ -3,7 +3,8 @@ It knows no task and no text; the shared context never changes, what a reading a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -47,12 +48,21 @@ def settle(context: Context, method: Method, budget: float = 1.0) -> Context:
     """The context after the method has compressed its KV; the one that is given stays as it is. Raises ConfigError, also for a
     method that writes into what others read."""
     positive("budget", budget, 1.0)
-    tensors = (*context.kv.keys, *context.kv.values)
-    before = [one._version for one in tensors]
-    kv = method.compress(context, budget)
-    if [one._version for one in tensors] != before:
-        raise ConfigError(f"method {method.name} changes the KV that it is given, which others read: it has to make its own")
+    with _shared(context, method):
+        kv = method.compress(context, budget)
     return replace(context, kv=kv, known={})
+
+
+@contextmanager
+def _shared(context: Context, method: Method) -> Iterator[None]:
+    """Raises ConfigError where the method wrote into what it was given meanwhile."""
+    tensors = [*context.kv.keys, *context.kv.values, *context.kv.positions]
+    tensors += [] if context.queries is None else context.queries.vectors
+    tensors += [] if context.logits is None else [context.logits]
+    before = [one._version for one in tensors]
+    yield
+    if [one._version for one in tensors] != before:
+        raise ConfigError(f"method {method.name} changes what it is given, which others read: it has to make its own")
 
 
 class Reading:
@@ -65,7 +75,8 @@ class Reading:
     def __init__(self, model: Any, context: Context, method: Method = _DENSE, budget: float = 1.0) -> None:
         positive("budget", budget, 1.0)
         self._model, self._context, self._observes = model, context, method.observes
-        self._choice = method.choose(context, budget)
+        with _shared(context, method):
+            self._choice = method.choose(context, budget)
         self._queries = context.queries if self._observes else None  # else they would lag behind what is fed
         self._bytes = self._tokens = 0
         self.metadata = 0 if self._choice is None else self._choice.metadata

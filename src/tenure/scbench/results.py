@@ -22,7 +22,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     order; scores from 0 to 1, lengths in tokens, of the true answers. tokens: of the context that was settled. full: bytes that
     its KV takes; resident: bytes that are kept; read: bytes of it that each token read on average, metadata counted. asked:
     tokens of all prompts of the session, each whole; prefilled: those of them that were run. seconds: that it took, running the
-    context aside; encoding: seconds of that. Both None where the method did not run alone, and encoding None for what serves
+    context aside; encoding: seconds of that. Both None where seconds were not taken, and encoding None for what serves
     whole prompts: its seconds are all.
     """
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tenure.errors import ConfigError
@@ -16,6 +15,7 @@ from tenure.scbench.methods.base import Method
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
 from tenure.scbench.reading import Reading, feed, greedy
 from tenure.scbench.session import Session, Turn
+from tenure.scbench.timing import now
 
 if TYPE_CHECKING:
     from tenure.scbench.model import Subject
@@ -76,7 +76,7 @@ def run_all(contexts: Contexts, session: Session, task: Scores, steps: Sequence[
     if not steps or not isinstance(steps[0], Encode) or not steps[0].settle:
         raise ConfigError("the first step has to encode a context and settle it")
     running = [_Running(contexts, lane) for lane in lanes]
-    began = perf_counter()
+    began = now(contexts.subject.model)
     for step in steps:
         if isinstance(step, Encode):
             texts = [contexts.subject.encode(text) for text in step.texts]
@@ -93,7 +93,7 @@ def run_all(contexts: Contexts, session: Session, task: Scores, steps: Sequence[
                 one.rewind()
         else:
             _answer(session, task, step, running)
-    spent = perf_counter() - began - sum(one.done.encoding + one.finding for one in running)
+    spent = now(contexts.subject.model) - began - sum(one.done.encoding + one.finding for one in running)
     for one in running:
         one.done.seconds = spent
     return [one.done for one in running]

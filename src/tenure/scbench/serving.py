@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tenure.scbench.model import Subject
 from tenure.scbench.modes import Answer, Encode, Rewind, Step
 from tenure.scbench.runner import Asked, Outcome, Scores
 from tenure.scbench.session import Session, Turn
+from tenure.scbench.timing import now
 from tenure.tiers.device import DeviceArena, dtype_name
 
 __all__ = ["SERVED", "Server"]
@@ -50,13 +50,15 @@ class Server:
 
     def run(self, session: Session, task: Scores, steps: Sequence[Step], way: str) -> Asked:
         """One session by its steps, each answer from a prompt of all that was said, served in one `way` of `SERVED`. Nothing is
-        hit that an earlier call left. The seconds are without what makes KV leave: others' requests would have done it."""
+        hit that an earlier call left. The seconds are without what takes the KV's place on the device, which would be others'
+        requests; with the copying of it, both ways."""
         prompt: list[int] = []
         marked = 0
         tokens, done = 0, Asked()
         self._runs += 1
         self._away = 0.0
-        began = perf_counter()
+        self._node.flush()  # of an earlier run
+        began = now(self._subject.model)
         for step in steps:
             if isinstance(step, Encode):
                 if step.settle:
@@ -69,7 +71,7 @@ class Server:
                 del prompt[marked:]
             else:
                 self._answer(session, task, step, prompt, tokens, way, done)
-        done.seconds = perf_counter() - began - self._away
+        done.seconds = now(self._subject.model) - began - self._away
         return done
 
     def _answer(
@@ -85,9 +87,10 @@ class Server:
         if step.keep:
             prompt += saying.kept(subject, session, ids)
         if way == _SWAPPED:
-            began = perf_counter()
+            self._node.flush()  # what is there has to be written below
+            began = now(self._subject.model)
             self._push_out()
-            self._away += perf_counter() - began
+            self._away += now(self._subject.model) - began
 
     def _generate(self, prompt: list[int], turn: Turn, session: Session, reuse: bool) -> tuple[list[int], int]:
         """What the model goes on with, and how many tokens of the prompt were hit."""
@@ -113,8 +116,7 @@ class Server:
             yield cache
 
     def _push_out(self) -> None:
-        """A request of others that takes the whole device, once what is there has been written below."""
+        """A request of others that takes the whole device."""
         node = self._node
-        node.flush()
         others = self._engine.who.with_(tenant="others")
         node.sequence(np.zeros(node.frames * node.block_size, np.int64), others).abort()

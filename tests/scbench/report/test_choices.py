@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tenure.scbench.report.choices import Choice, choices
 from tenure.scbench.report.samples import gather
 from tenure.scbench.results import Row
@@ -61,6 +63,25 @@ def test_sentences_follow_the_grades() -> None:
     assert "lossless" not in usable.grades["turn 1"]
     assert usable.when == (
         "When all of it fits and reading it is what takes the time (25 % is read), and 95 % of dense's accuracy is enough."
+    )
+
+
+def test_what_is_unsettled_is_neither_kept_nor_lost() -> None:
+    """Turn 1 of five sessions only: the others' first answers are the prefill's."""
+
+    def short(rows: list[Row]) -> list[Row]:
+        return [msgspec.structs.replace(one, lengths=(1 + (one.seed < 5),) * 3) for one in rows]
+
+    lost, near = dict.fromkeys(ALL, (1.0, 0.5, 0.5)), {seed: (1.0, 1.0, 0.5 + 0.5 * (seed > 1)) for seed in ALL}
+    found = table(
+        short(both("dense", RIGHT) + both("snapkv", lost, 0.5, resident=2400) + both("tova", near, 0.25, resident=1200))
+    )
+    assert found["drop to 1/2"].grades["turn 1"] == "not settled"
+    assert found["drop to 1/2"].when.startswith(
+        "Not for such tasks: each loses more than 10 % of dense's accuracy (turns 2 and on"
+    )
+    assert found["drop to 1/4"].when == (
+        "When 4.0 times as many contexts have to fit (too few sessions for turn 1), and 98 % of dense's accuracy is enough."
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
 from tenure.scbench.report.claims import Claims, Finding, claims
-from tenure.scbench.report.pooling import pool
+from tenure.scbench.report.pooling import Compared, pool
 from tenure.scbench.report.samples import gather
 from tenure.scbench.report.sheets import claimed
 from tenure.scbench.report.statistics import Estimate
@@ -68,8 +69,15 @@ def test_thresholds_at_their_edges() -> None:
     assert stays(between(-0.026, 0.1)).startswith("not settled")
     assert stays(between(-0.3, -0.021)) == "does not hold"
     assert stays(between(-0.2, 0.2, exact=True)) == "holds: no session differs"
-    assert keeps(between(0.9, 1.0)) == "holds"
-    assert keeps(between(0.2, 0.89)) == "does not hold"
+
+    def against(low: float, high: float, difference: float = -0.3, exact: bool = False) -> Compared:
+        return Compared(between(0, 1), between(low, high), between(difference, 0.1, exact=exact))
+
+    assert keeps(against(0.9, 1.0)) == "holds"
+    assert keeps(against(0.896, 1.0)) == "holds"  # 0.90 is shown
+    assert keeps(against(0.89, 1.0)) == "not settled: the interval contains 0.9"
+    assert keeps(against(0.2, 0.89)) == "does not hold"
+    assert keeps(against(0.88, 1.0, -0.1, exact=True)) == "holds: no session differs"
 
 
 def test_intervals_are_those_of_loops_in_which_a_session_keeps_its_methods_together() -> None:
@@ -137,6 +145,7 @@ def test_reuse_is_exact_only_where_every_answer_is_the_same() -> None:
     few = {seed: scores for seed, scores in GOOD.items() if seed < 9}
     made = claims(gather(rows + answered("prefix", few, asked=1000, prefilled=250, encoding=None, seconds=1.0)))
     assert found(made, "reuse changes no answer", "").verdict.startswith("not settled: 9 sessions")
+    assert found(made, "reuse saves", "").verdict.startswith("not settled: 9 sessions")
 
     worse = answered("prefix", GOOD | dict.fromkeys(range(10), (1.0, 0.0, 1.0)), asked=1000, prefilled=1000, seconds=9.0)
     made = claims(gather(rows + worse))
@@ -174,8 +183,13 @@ def test_a_first_answer_of_one_token_is_the_prefills_and_counts_for_no_method() 
     assert later.estimate is not None
     assert later.estimate.sessions == 20
     assert right != made((0.0, 0.5, 0.0))
+    letters = answered("dense", GOOD) + answered("snapkv", GOOD, 0.5)
+    letters = [msgspec.structs.replace(one, kinds=("choice_eng",) * 3) for one in letters]
+    assert claims(gather(letters)).begun == {"smollm2": ()}  # the first letter decides
     title = "smollm2: memory that was thinned, O(k)"
     (note,) = {sheet.note for sheet in claimed(right) if sheet.title == title}
+    (rows,) = (sheet.rows for sheet in claimed(right) if sheet.title == title)
+    assert {row[2] for row in rows} == {"40 (turn 1: 20)"}
     assert note.endswith("Turn 1 and the fall: of retr_kv, as the prefill itself gives first answers of one token.")
     assert made((1.0, 0.5, 0.5), "multi_request") != made((0.0, 0.5, 0.5), "multi_request")  # there it is the KV that answers
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from tenure.errors import ConfigError
 from tenure.scbench.blend import blend, deviation, gather
 from tenure.scbench.kv import Context
 from tenure.scbench.methods.base import Method, best
+from tenure.scbench.timing import now
 
 __all__ = ["CacheBlend", "Pieces"]
 
@@ -47,9 +47,9 @@ class CacheBlend(Method):
             return None
         if self.piece % block_size:
             raise ConfigError(f"pieces are of {self.piece} tokens: a multiple of the block size {block_size} is needed")
-        began = perf_counter()
+        began = now(model)
         found = gather(model, ids, self.piece, block_size)
-        finding = perf_counter() - began
+        finding = now(model) - began
         places = torch.tensor([len(ids) - 1], device=model.device)
         if count > 1:
             scores = deviation(model, ids, found)

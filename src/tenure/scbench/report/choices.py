@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tenure.scbench.report import words
-from tenure.scbench.report.pooling import Pool, Setting, pool, sound
+from tenure.scbench.report.pooling import Compared, Pool, Setting, pool, sound
 from tenure.scbench.report.samples import CONTROLS, DENSE, PREFIX, RECOMPUTE, SWAPPED, Samples
-from tenure.scbench.report.verdicts import FEWEST, LOSSLESS, USABLE, grade
+from tenure.scbench.report.verdicts import FEWEST, LOSSLESS, UNSETTLED, USABLE, grade
 
 __all__ = ["Choice", "choices"]
 
@@ -95,11 +95,15 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
         "drop": f"When {1 / max(one.resident, 1e-6):.1f} times as many contexts have to fit",
         "find": f"When the same texts come again in another order ({words.percent(one.saved)} of prefill is saved)",
     }[kind]
+    unsettled = [part for part, text in grades.items() if text == UNSETTLED]
+    grades = {part: text for part, text in grades.items() if text != UNSETTLED}
     lost = {part: text for part, text in grades.items() if text.startswith("loses")}
+    if unsettled:
+        why = f"{why} (too few sessions for {' and '.join(unsettled)})"
     if not lost and all(text == LOSSLESS for text in grades.values()):
         return f"{why}: nothing was lost."
     if not lost:
-        return f"{why}, and {_enough(one)}."
+        return f"{why}, and {_enough([part for name, part in one.parts().items() if name in grades])}."
     if len(lost) == len(grades):
         return f"Not for such tasks: each loses more than {words.percent(1 - USABLE)} of dense's accuracy ({_told(lost)})."
     kept = [part for part in grades if part not in lost]
@@ -108,9 +112,9 @@ def _when(kind: str, one: Pool, grades: dict[str, str]) -> str:
     return f"{why}, and only for {' and '.join(kept)} (lost: {_told(lost)})."
 
 
-def _enough(one: Pool) -> str:
+def _enough(parts: Sequence[Compared]) -> str:
     """What has to be good enough where all is usable, and not all lossless."""
-    relative = [part.relative for part in one.parts().values() if part.relative is not None]
+    relative = [part.relative for part in parts if part.relative is not None]
     value, low = min(part.value for part in relative), min(part.low for part in relative)
     if value < 1:
         return f"{words.percent(value)} of dense's accuracy is enough"

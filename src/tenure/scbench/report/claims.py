@@ -10,7 +10,7 @@ import numpy as np
 
 from tenure.scbench.report import verdicts, words
 from tenure.scbench.report.cells import held, over
-from tenure.scbench.report.pooling import Pool, Setting, begin, contrast, pool, sound
+from tenure.scbench.report.pooling import Pool, Setting, begun, contrast, pool, sound
 from tenure.scbench.report.samples import CONTROLS, RECOMPUTE, REQUESTS, REUSED, TURNS, Samples, later, whole
 from tenure.scbench.report.statistics import Estimate, estimate
 from tenure.scbench.results import Row
@@ -82,8 +82,8 @@ def claims(samples: Samples) -> Claims:
         reuse = [one for pair in pairs if (one := _reuse(samples, model, *pair)) is not None]
         findings += [found for one in reuse for found in _exact(one)]
         reused += reuse
-    begun = {model: begin(samples, model, good) for model, good in tasks.items()}
-    return Claims(tuple(findings), tuple(dropping), tuple(keeping), tuple(controls), tuple(reused), tasks, begun)
+    first = {model: begun(samples, model, good) for model, good in tasks.items()}
+    return Claims(tuple(findings), tuple(dropping), tuple(keeping), tuple(controls), tuple(reused), tasks, first)
 
 
 _DROPPERS, _CONTROLS = "all that drop KV, O(k)", "controls"
@@ -123,7 +123,7 @@ def _judged(one: Pool, label: str) -> Iterator[Finding]:
     at = words.budget(one.budget) if one.label == label else one.label
     for name, part in one.parts().items():
         statement = f"at least {verdicts.USABLE:g} of dense's accuracy is kept: {name}"
-        yield Finding(one.model, label, statement, at, part.relative, verdicts.keeps(part.relative))
+        yield Finding(one.model, label, statement, at, part.relative, verdicts.keeps(part))
     if one.fall is not None:
         yield Finding(one.model, label, "accuracy falls more after turn 1 than dense's", at, one.fall, verdicts.above(one.fall))
 
@@ -187,7 +187,7 @@ def _exact(one: Reuse) -> Iterator[Finding]:
     yield Finding(one.model, about, "reuse changes no answer", "", one.same, verdict)
     yield Finding(one.model, about, "reuse costs no accuracy", "", one.difference, verdicts.stays(one.difference))
     if one.seconds_ratio is not None:
-        faster = "holds" if one.seconds_ratio < 1 and one.saved > 0 else "does not hold"
+        faster = verdicts.early(one.same) or ("holds" if one.seconds_ratio < 1 and one.saved > 0 else "does not hold")
         numbers = f"{words.percent(one.saved)} of the prompts' tokens not run, {words.times(one.seconds_ratio)} of the time"
         yield Finding(one.model, about, "reuse saves prefill and time", "", None, f"{faster}: {numbers}")
 

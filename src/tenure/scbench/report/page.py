@@ -38,13 +38,14 @@ CAVEATS = (
     "Models and contexts are as small as the grid says. What is lost at a share of the KV may differ for larger ones.",
     "A method that is near 0 at turn 1 cannot fall far after it: read the fall beside the level.",
     "In a conversation the first token of turn 1 comes from the prefill, before anything is dropped, rounded or left unread. "
-    "Where the true answer is one token, turn 1 is left out (of turn 1, the fall, verdicts and choices); where it is longer, "
-    "turn 1 is a little flattered.",
+    "Where the true answer is one token, turn 1 is left out (of turn 1, the fall, verdicts and choices, for all methods, so that "
+    "they compare; not of accuracy over all turns); where it is longer, turn 1 is a little flattered.",
     "Each interval stands for itself: of forty claims with nothing behind them, chance alone makes one look settled.",
     "The best of several methods was chosen on the sessions that it is shown for, and looks a little better than it is.",
     "Seconds are of this implementation on the machine of the grid, of a few conversations in which each method runs by itself; "
     "kernels made for a method take other times. Methods that begin with full attention share the run of a context, whose "
     "seconds each of them shows. What finding pieces would take is not in them.",
+    "Where the device is the CPU, KV that is swapped out and in is copied within one memory: nothing crosses a bus.",
     "Sessions may be missing while a grid runs: n says how many there are, and comparisons are of sessions that both sides have.",
 )
 _STYLE = """

@@ -53,11 +53,11 @@ def draw(samples: Samples, cells: Sequence[Cell], folder: Path) -> list[Picture]
 
 def _figures(plt: Any, scene: Scene) -> Iterator[tuple[str, str, Any]]:
     look = looks(scene.groups)
-    pooled, begun = _pooled(scene.tasks), _pooled(scene.begun)
+    pooled, begun = _pooled(scene.tasks), _pooled(scene.begun) if scene.begun else "none"
     for mode in scene.modes():
         said = mode.replace("_", "-")
         if scene.sized():
-            if mode == TURNS:
+            if mode == TURNS and scene.begun:
                 yield "by-turn", f"accuracy by turn, {said} ({begun})", _by_turn(plt, scene, look)
             yield f"by-budget-{said}", f"accuracy by budget, {said} (bands: 95 %)", _by_budget(plt, scene, look, mode)
     at_first = "" if scene.begun == scene.tasks else f"; turn 1: {begun}"

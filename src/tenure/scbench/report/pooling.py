@@ -13,7 +13,7 @@ from tenure.scbench.report.samples import DENSE, REQUESTS, TURNS, Samples, fall,
 from tenure.scbench.report.statistics import Estimate, Floats, estimate, ratio
 from tenure.scbench.results import Row
 
-__all__ = ["Compared", "Pool", "Setting", "begin", "contrast", "pool", "sound"]
+__all__ = ["Compared", "Pool", "Setting", "begun", "contrast", "pool", "sound"]
 
 Setting = tuple[str, float]
 """A method and its budget."""
@@ -31,7 +31,7 @@ class Compared(msgspec.Struct, frozen=True):
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Methods at one budget on some tasks, each task weighing the same; a session's score is the mean over its methods.
 
-    sessions: most that any of the figures is of. first, later: turn 1, of the tasks that `begin` names, and turns 2 and on, of
+    sessions: most that any of the figures is of. first, later: turn 1, of the tasks that `begun` names, and turns 2 and on, of
     conversations (multi_turn); fall: first - later, less the same of dense; request: all turns of multi_request. resident, read,
     saved: as of a cell. None: not measured.
     """
@@ -63,7 +63,7 @@ def sound(samples: Samples, model: str) -> tuple[str, ...]:
     return tuple(task for task in samples.names(1) if task in measured and (model, task) not in poor)
 
 
-def begin(samples: Samples, model: str, tasks: Sequence[str]) -> tuple[str, ...]:
+def begun(samples: Samples, model: str, tasks: Sequence[str]) -> tuple[str, ...]:
     """The tasks whose turn 1 says something of a method: dense's row of some conversation has a `first`."""
     return tuple(task for task in tasks if any(first(row) is not None for row in samples.of(model, task, TURNS, DENSE).values()))
 

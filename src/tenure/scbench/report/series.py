@@ -11,8 +11,8 @@ import numpy as np
 
 from tenure.scbench.report import words
 from tenure.scbench.report.cells import Cell
-from tenure.scbench.report.pooling import Setting, begin, sound
-from tenure.scbench.report.samples import DENSE, Samples
+from tenure.scbench.report.pooling import Setting, begun, sound
+from tenure.scbench.report.samples import DENSE, Samples, first
 from tenure.scbench.report.statistics import Estimate, estimate
 from tenure.scbench.results import Row
 
@@ -22,7 +22,7 @@ __all__ = ["Scene"]
 @dataclass(frozen=True, slots=True)
 class Scene:
     """One model's part of the grid. groups: methods by stage (compression in two), dense apart. tasks: those pooled: where dense
-    is good; all if there is none. begun: those of them whose turn 1 says something; all if there is none."""
+    is good; all if there is none. begun: those of them whose turn 1 says something."""
 
     samples: Samples
     cells: tuple[Cell, ...]
@@ -44,7 +44,7 @@ class Scene:
                 group.append(method)
         own = tuple(cell for cell in cells if cell.model == model)
         tasks = sound(samples, model) or tuple(dict.fromkeys(cell.task for cell in own))
-        return cls(samples, own, model, tasks, begin(samples, model, tasks) or tasks, groups, budgets)
+        return cls(samples, own, model, tasks, begun(samples, model, tasks), groups, budgets)
 
     def sized(self) -> dict[str, list[str]]:
         """The groups' methods that were run at budgets below the whole."""
@@ -80,7 +80,7 @@ class Scene:
     def by_turn(self, mode: str, setting: Setting) -> list[float]:
         """The mean score of each turn, over the tasks in `begun`."""
         found: list[float] = []
-        while (one := self.score(mode, setting, partial(_of, len(found)), self.begun)) is not None:
+        while self.begun and (one := self.score(mode, setting, partial(_of, len(found)), self.begun)) is not None:
             found.append(one.value)
         return found
 
@@ -94,4 +94,4 @@ class Scene:
 
 
 def _of(turn: int, row: Row) -> float | None:
-    return row.scores[turn] if turn < len(row.scores) else None
+    return (row.scores[turn] if turn else first(row)) if turn < len(row.scores) else None

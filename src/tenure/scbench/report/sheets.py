@@ -129,7 +129,7 @@ def operator(choices: Sequence[Choice], claims: Claims) -> list[Sheet]:
                 one.name,
                 one.when,
                 one.measured.label,
-                str(one.measured.sessions),
+                _sessions(one.measured),
                 words.percent(one.idle),
                 words.percent(one.measured.read),
                 *(words.interval(None if part is None else part.accuracy) for part in _parts(one.measured)),
@@ -170,7 +170,7 @@ def _pooled(one: Pool) -> tuple[str, ...]:
     return (
         one.label,
         words.budget(one.budget),
-        str(one.sessions),
+        _sessions(one),
         _relative(one.first),
         _relative(one.later),
         words.interval(one.fall, sign=True),
@@ -179,6 +179,12 @@ def _pooled(one: Pool) -> tuple[str, ...]:
         words.percent(one.resident),
         words.percent(one.read),
     )
+
+
+def _sessions(one: Pool) -> str:
+    """How many, and of how many turn 1 and the fall are, where these are fewer."""
+    few = None if one.first is None else one.first.accuracy.sessions
+    return f"{one.sessions}" if few in (None, one.sessions) else f"{one.sessions} (turn 1: {few})"
 
 
 def _parts(one: Pool) -> tuple[Compared | None, ...]:

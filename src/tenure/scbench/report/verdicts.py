@@ -7,7 +7,7 @@ from tenure.scbench.report.pooling import Compared
 from tenure.scbench.report.statistics import Estimate
 from tenure.scbench.report.words import DIGITS, percent
 
-__all__ = ["FEWEST", "LOSSLESS", "MARGIN", "USABLE", "above", "early", "grade", "keeps", "stays"]
+__all__ = ["FEWEST", "LOSSLESS", "MARGIN", "UNSETTLED", "USABLE", "above", "early", "grade", "keeps", "stays"]
 
 FEWEST = 10
 """Sessions: of fewer, resampling says too little, and no verdict is given."""
@@ -15,7 +15,7 @@ MARGIN = 0.02
 """A difference of scores that is as good as none."""
 USABLE = 0.9
 """Of dense's accuracy: less is a loss."""
-LOSSLESS = "lossless"
+LOSSLESS, UNSETTLED = "lossless", "not settled"
 _HOLDS, _NOT = "holds", "does not hold"
 
 
@@ -43,10 +43,13 @@ def stays(estimate: Estimate | None) -> str:
     return _NOT if high < 0 else f"not settled: the interval goes below -{MARGIN:g} and is not below 0"
 
 
-def keeps(estimate: Estimate | None) -> str:
+def keeps(compared: Compared) -> str:
     """Whether accuracy relative to dense is usable."""
+    estimate = compared.relative
     if (told := early(estimate)) or estimate is None:
         return told
+    if _same(compared.difference):
+        return "holds: no session differs"
     low, high = _shown(estimate)
     if low >= USABLE:
         return _HOLDS
@@ -56,7 +59,7 @@ def keeps(estimate: Estimate | None) -> str:
 def grade(compared: Compared) -> str:
     """ "lossless", "usable" or "loses x %"; "not settled" of few sessions."""
     if compared.difference.sessions < FEWEST:
-        return "not settled"
+        return UNSETTLED
     if _shown(compared.difference)[0] >= -MARGIN or _same(compared.difference):
         return LOSSLESS
     if compared.relative is not None and compared.relative.value >= USABLE:
@@ -70,7 +73,7 @@ def _shown(estimate: Estimate) -> tuple[float, float]:
 
 
 def _same(difference: Estimate) -> bool:
-    """No session differs from dense: the bound on sessions not seen is wide, yet nothing was seen."""
+    """No session differs: the bound on sessions not seen is wide, yet nothing was seen."""
     return difference.exact and difference.value == 0
 
 
