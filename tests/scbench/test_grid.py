@@ -16,6 +16,7 @@ pytest.importorskip("transformers", reason="needs tenure[model]")
 
 from tenure.errors import ConfigError
 from tenure.scbench import measuring as at_work
+from tenure.scbench import serving
 from tenure.scbench.contexts import Contexts
 from tenure.scbench.grid import Cell, Grid, prompt_tokens
 from tenure.scbench.measuring import Measuring
@@ -150,7 +151,10 @@ def test_few_at_once_say_the_same(model: Subject, measuring: Measuring, rows: li
     ]
 
 
-def test_kv_leaves_the_device_between_requests_and_comes_back(model: Subject) -> None:
+def test_kv_leaves_the_device_between_requests_and_comes_back(model: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only what takes the KV's place moves: that is in no seconds."""
+    clock = [0.0]
+    monkeypatch.setattr(serving, "now", lambda model: clock[0])
     task = TASKS["retr_kv"]
     session = task.seeded(1, SIZE, 3)
     steps = MODES["multi_turn"](session)
@@ -162,6 +166,7 @@ def test_kv_leaves_the_device_between_requests_and_comes_back(model: Subject) ->
         def seen() -> None:
             before = server._node.match(prompt, server._engine.who.with_(tenant="run 1"))
             push()
+            clock[0] += 1000
             after = server._node.match(prompt, server._engine.who.with_(tenant="run 1"))
             lower.append((len(before.lower), len(after.lower), set(after.lower) == {"host"}))
 
@@ -171,6 +176,7 @@ def test_kv_leaves_the_device_between_requests_and_comes_back(model: Subject) ->
         assert lower == [(0, blocks, True)] * 3
         assert server._node.tier_stats("host").loaded >= 2 * blocks
         assert asked.prefilled < asked.asked / 2
+        assert (asked.seconds, clock[0]) == (0, 3000)
         stays = server.run(session, task, steps, "prefix")
         assert [one.prediction for one in stays.outcomes] == [one.prediction for one in asked.outcomes]
         assert len(lower) == 3
