@@ -54,6 +54,7 @@ def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
             left.append(1)
         until("it is heard", lambda: False)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
     other.start()
     try:
         for count, thread in enumerate((other.ident, None), 1):
@@ -61,6 +62,7 @@ def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
                 interrupted(thread)
             assert len(left) == count, "it came in between"
     finally:
+        signal.signal(signal.SIGINT, before)
         done.set()
         other.join()
 
@@ -71,6 +73,7 @@ def test_a_run_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: int, 
     """Ctrl-C reaches every process of a terminal, and only the first minds it."""
     write_sessions(tmp_path / "chat.jsonl", [f"s{number}" for number in range(30)])
     code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background it may be ignored
         "from tenure.cli import demo, main; from tests.cli.making import tiny; demo.load, demo._NEEDED = tiny, ()\n"
         "main.app(['demo', '--session', 'chat.jsonl', '--block-size', '4', '--new', '3', '--pool', 'embedded'])"
     )

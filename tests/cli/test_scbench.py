@@ -22,7 +22,12 @@ from tenure.scbench.results import Row, read_rows
 from tests.scbench.test_subject import users
 
 ROOT = Path(__file__).resolve().parents[2]
-MAIN = "from tenure.cli.main import app\nif __name__ == '__main__':\n    app()\n"
+MAIN = """import signal
+from tenure.cli.main import app
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have been told to ignore it
+    app()
+"""
 SMALL = """--task retr_kv --size retr_kv=12 --sessions 3 --turns 2 --budget 0.5 --dtype fp32
   --method snapkv --method quest --method kivi-int4"""
 
