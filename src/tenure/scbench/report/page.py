@@ -60,7 +60,7 @@ table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabula
 .wide { overflow-x: auto; margin: .5rem 0 1.2rem; }
 th, td { padding: .15rem .6rem; text-align: right; vertical-align: top; white-space: nowrap; }
 thead th { border-bottom: 1px solid var(--rule); } tbody tr:nth-child(even) { background: var(--band); }
-.t { text-align: left; } .p { text-align: left; white-space: normal; min-width: 16rem; } td.t { white-space: pre; }
+.t { text-align: left; } .p { text-align: left; white-space: normal; min-width: 16rem; } td.t { white-space: pre-wrap; }
 .note, figcaption { color: var(--soft); font-size: 13px; } .warn { color: var(--warn); font-weight: 600; }
 figure { margin: 1rem 0 2rem; } img { max-width: 100%; box-sizing: border-box;
   background: #fff; border-radius: 6px; padding: .4rem; }
@@ -70,7 +70,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 50rem) {
   body { padding: .6rem .8rem; } dl { display: block; } dd { margin: 0 0 .2rem 1rem; }
   .wide::before { content: "scroll sideways to see all"; position: sticky; left: 0; color: var(--soft); font-size: 12px; }
-  .wide img { max-width: none; min-width: 48rem; } .p { min-width: 13rem; } td.t { white-space: pre-wrap; }
+  .wide img { max-width: none; min-width: 48rem; } .p { min-width: 13rem; }
 }
 pre { background: var(--band); padding: .6rem; overflow-x: auto; } summary { cursor: pointer; font-weight: 600; }
 """
