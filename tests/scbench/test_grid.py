@@ -23,6 +23,7 @@ from tenure.scbench.measuring import Measuring
 from tenure.scbench.methods import METHODS
 from tenure.scbench.model import Subject, subject
 from tenure.scbench.modes import MODES
+from tenure.scbench.report.samples import first
 from tenure.scbench.results import Row
 from tenure.scbench.runner import run, run_all
 from tenure.scbench.serving import Server
@@ -214,6 +215,17 @@ def test_data_of_scbenchs_own(model: Subject, tmp_path: Path, monkeypatch: pytes
         Grid(**settings)
     with pytest.raises(ConfigError, match="session of kv is 3"):
         Measuring(grid).session("kv", 3)
+
+
+def test_a_letter_is_enough_where_options_are_chosen(model: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row says how short a right answer may be: of one token, the prefill itself gives it."""
+    turn = {"input": "Who?", "answer": "Carl", "options": ["Ann", "Bob", "Carl", "Dora"]}
+    (tmp_path / "scbench_choice_eng.jsonl").write_text(json.dumps({"context": "Carl did it.", "multi_turns": [turn]}))
+    monkeypatch.setattr(at_work, "subject", lambda name, dtype, device: model)
+    grid = Grid(model="mine", data=str(tmp_path), sizes={"choice_eng": 0}, fitting={"choice_eng": (0,)}, methods=("dense",))
+    rows = Measuring(grid).session("choice_eng", 0)
+    assert {row.lengths for row in rows} == {(1,)}
+    assert [first(row) is None for row in rows] == [True, False]  # in a conversation; not across requests
 
 
 def test_a_session_that_does_not_fit_is_refused(model: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ class Measuring:
             scores=tuple(one.score for one in asked.outcomes),
             kinds=tuple(one.kind for one in asked.outcomes),
             predictions=tuple(one.prediction for one in asked.outcomes),
-            lengths=tuple(len(self.subject.encode(turn.answer)) for turn in session.turns),
+            lengths=tuple(len(self.subject.encode(turn.enough or turn.answer)) for turn in session.turns),
             tokens=first.tokens,
             full=first.full,
             resident=first.resident,

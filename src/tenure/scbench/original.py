@@ -106,7 +106,8 @@ class Original:
         elif kind == "repoqa":
             labels += tuple(dict.fromkeys(rival for rival in rivals if rival != answer))
         said = ", ".join(answer) if isinstance(answer, list) else str(answer)
-        return Turn(query, said if query[-1:].isspace() else f" {said}", labels, kind, self.limits[kind])
+        enough = labels[-1] if kind == "choice_eng" else ""  # the letter
+        return Turn(query, said if query[-1:].isspace() else f" {said}", labels, kind, self.limits[kind], enough)
 
 
 def choice(prediction: str, labels: tuple[str, ...]) -> float:

@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 class Wanted(NamedTuple):
     """What is asked for. tasks: None for those that a model can do. sizes: of tasks' sessions, as far as they are given. tokens:
     of the longest context that is tried. dtype: None for the models' usual one. data: a folder of SCBench's own. usual: the
-    other settings of a `Grid`, the same for all models; turns and own among them where they are not the usual ones."""
+    other settings of a `Grid`, the same for all models."""
 
     models: tuple[str, ...]
     tasks: list[str] | None
@@ -51,38 +51,38 @@ def planned(wanted: Wanted, say: Say) -> list[Plan]:
     for name in (*(wanted.tasks or ()), *wanted.sizes):
         if name not in known:
             raise ConfigError(f"task {name!r} is not known: one of {', '.join(known)} is needed")
-    Grid(**wanted.usual, model="any", sizes=dict.fromkeys(TASKS, 1))  # what is wrong with the rest is said before any work
+    usual = Grid(**wanted.usual, model="any", sizes=dict.fromkeys(TASKS, 1))  # what is wrong is said before any work
     plans = []
     for model in wanted.models:
         if model == "induction" and not trained():
             say("The induction model is trained first; this takes some minutes, once.")
             train(0)
         dtype = wanted.dtype or ("fp32" if model == "induction" else "bf16")
-        one = subject(model, dtype, wanted.usual.get("device", "cpu"))
+        one = subject(model, dtype, usual.device)
         settings = wanted.usual | {"model": model, "dtype": dtype}
-        files = [Path(file) for file in wanted.usual.get("use", ())]
+        files = [Path(file) for file in usual.use]
         if wanted.data is not None:
-            fitting = _fitting(one, wanted.data, wanted, say)
+            fitting = _fitting(one, wanted.data, wanted.tasks, usual, say)
             files += [ORIGINAL[name].path(wanted.data) for name in fitting]
             settings |= {"data": str(wanted.data), "sizes": dict.fromkeys(fitting, 0), "fitting": fitting}
         else:
-            settings["sizes"] = _sizes(one, model, wanted, say)
+            settings["sizes"] = _sizes(one, model, wanted, usual, say)
         plans.append(Plan(Grid(**settings, made_of=made_of(one, *files)), one.name, sized(one)))
     return plans
 
 
-def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]:
+def _sizes(one: Subject, model: str, wanted: Wanted, usual: Grid, say: Say) -> dict[str, int]:
     """How long the sessions of each task are."""
-    known, turns = KNOWN.get(model, {}), wanted.usual.get("turns", 5)
+    known = KNOWN.get(model, {})
     found: dict[str, int] = {}
     for name in wanted.tasks or list(known or TASKS):
         if name in wanted.sizes or name in known:
             found[name] = wanted.sizes.get(name, known.get(name, 0))
-            fitting_tokens(one, TASKS[name].seeded(0, found[name], turns), wanted.usual.get("own", False))
+            fitting_tokens(one, TASKS[name].seeded(0, found[name], usual.turns), usual.own)
             continue
         say(f"{model}, {name}: looking for a size at which it can do it (--size {name}=N names one)")
         tried: list[Size] = []
-        for size in chosen(one, name, wanted.tokens, turns):
+        for size in chosen(one, name, wanted.tokens, usual.turns):
             say(f"{model}, {name} of {size.size} {TASKS[name].unit} ({size.tokens} tokens): dense {size.dense:.2f}")
             tried.append(size)
         if tried[-1].dense >= LEAST_DENSE:
@@ -96,13 +96,12 @@ def _sizes(one: Subject, model: str, wanted: Wanted, say: Say) -> dict[str, int]
     return found
 
 
-def _fitting(one: Subject, data: Path, wanted: Wanted, say: Say) -> dict[str, tuple[int, ...]]:
+def _fitting(one: Subject, data: Path, tasks: list[str] | None, usual: Grid, say: Say) -> dict[str, tuple[int, ...]]:
     """Of each of SCBench's own tasks the sessions that fit into the model's context."""
     found: dict[str, tuple[int, ...]] = {}
-    for name in wanted.tasks or [name for name in ORIGINAL if ORIGINAL[name].path(data).is_file()]:
-        every = list(ORIGINAL[name].read(data, wanted.usual.get("turns", 5)))
-        own = wanted.usual.get("own", False)
-        fit = [each.seed for each in every if prompt_tokens(one, each, own) <= one.context]
+    for name in tasks or [name for name in ORIGINAL if ORIGINAL[name].path(data).is_file()]:
+        every = list(ORIGINAL[name].read(data, usual.turns))
+        fit = [each.seed for each in every if prompt_tokens(one, each, usual.own) <= one.context]
         say(f"{name}: {len(fit)} of {len(every)} sessions fit into the {one.context} tokens of {one.name}")
         if fit:
             found[name] = tuple(fit)

@@ -19,11 +19,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     model, task, mode, method: names. size: of the session, in the task's units. seed: of the session; rows of equal model, task
     and seed answer the same questions. stage: of the method in the life cycle. memory: "O(k)" or "O(n)". budget: a fraction of
     the bytes of a KV that is kept and read whole; 1 for methods of one size. scores, kinds, predictions, lengths: of each turn in
-    order; scores from 0 to 1, lengths in tokens, of the true answers. tokens: of the context that was settled. full: bytes that
-    its KV takes; resident: bytes that are kept; read: bytes of it that each token read on average, metadata counted. asked:
-    tokens of all prompts of the session, each whole; prefilled: those of them that were run. seconds: that it took, running the
-    context aside; encoding: seconds of that. Both None where seconds were not taken, and encoding None for what serves
-    whole prompts: its seconds are all.
+    order; scores from 0 to 1, lengths in tokens, of the shortest answers that are true. tokens: of the context that was settled.
+    full: bytes that its KV takes; resident: bytes that are kept; read: bytes of it that each token read on average, metadata
+    counted. asked: tokens of all prompts of the session, each whole; prefilled: those of them that were run. seconds: that it
+    took, running the context aside; encoding: seconds of that. Both None where seconds were not taken, and encoding None for what
+    serves whole prompts: its seconds are all.
     """
 
     model: str

@@ -14,7 +14,7 @@ class Turn:
 
     `query` ends where the model is to go on; `answer` is the true answer as it would go on (with its leading space) and is what
     is put in before the next turn; `labels` is what a right answer contains (the task's `score` says how). `kind` names the part
-    of a mixed task, `limit` is the most tokens that an answer may take.
+    of a mixed task, `limit` is the most tokens that an answer may take. `enough` is a shorter answer that is as right, if any.
     """
 
     query: str
@@ -22,6 +22,7 @@ class Turn:
     labels: tuple[str, ...]
     kind: str = ""
     limit: int = 16
+    enough: str = ""
 
 
 @dataclass(frozen=True, slots=True)

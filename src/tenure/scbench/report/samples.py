@@ -34,8 +34,6 @@ REUSED = {PREFIX: "exact prefixes", SWAPPED: "exact prefixes, swapped out and in
 CONTROLS = frozenset({"random", "oracle", "random-reads", "pieces"})
 """Methods that show what a choice is worth; no claim pools them with others, and nobody would run them."""
 TURNS, REQUESTS = "multi_turn", "multi_request"
-_LETTER = "choice_eng"
-"""The kind of turn that is answered by the letter of an option."""
 _STAGES = ("none", "generation", "compression", "retrieval", "loading")
 
 Key = tuple[str, str, str, str, float]
@@ -109,8 +107,8 @@ def gather(rows: Iterable[Row]) -> Samples:
 
 def first(row: Row) -> float | None:
     """The score of turn 1. None where it is not of the KV that a method left: in a conversation the prefill itself, before
-    anything is dropped, gives the first token, and the true answer has no more than that, or its first letter decides."""
-    return None if row.mode == TURNS and (row.lengths[0] <= 1 or row.kinds[0] == _LETTER) else row.scores[0]
+    anything is dropped, gives the first token, and the true answer has no more than that."""
+    return None if row.mode == TURNS and row.lengths[0] <= 1 else row.scores[0]
 
 
 def fall(row: Row) -> float | None:
