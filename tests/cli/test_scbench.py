@@ -22,11 +22,26 @@ from tenure.scbench.results import Row, read_rows
 from tests.scbench.test_subject import users
 
 ROOT = Path(__file__).resolve().parents[2]
-MAIN = """import signal
+MAIN = """import os, signal, time
+from pathlib import Path
 from tenure.cli.main import app
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have been told to ignore it
     app()
+elif gate := os.environ.get("GATE"):  # a measuring process
+    from tenure.scbench.measuring import Measuring
+
+    measured = Measuring.session
+
+    def session(self, task, seed):
+        if seed == int(gate):
+            Path("begun").touch()
+            while not Path("go").exists():
+                time.sleep(0.02)
+        return measured(self, task, seed)
+
+    Measuring.session = session
 """
 SMALL = """--task retr_kv --size retr_kv=12 --sessions 3 --turns 2 --budget 0.5 --dtype fp32
   --method snapkv --method quest --method kivi-int4"""
@@ -40,10 +55,25 @@ class Place:
         users(folder / "mine", max_position_embeddings=2048)
         (folder / "main.py").write_text(MAIN)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, gate: int | None = None) -> subprocess.Popen[str]:
+        """gate: the session that is begun only when `go` was called."""
+        for name in ("begun", "go"):
+            (self.folder / name).unlink(missing_ok=True)
         command = [sys.executable, "main.py", "scbench", "--model", "mine", *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        return subprocess.Popen(command, cwd=self.folder, env=os.environ | {"COLUMNS": "200"}, **pipes)
+        env = os.environ | {"COLUMNS": "200"} | ({} if gate is None else {"GATE": str(gate)})
+        return subprocess.Popen(command, cwd=self.folder, env=env, **pipes)
+
+    def wait_for(self, name: str, process: subprocess.Popen[str]) -> None:
+        """A file that the process leaves."""
+        deadline = time.monotonic() + 200
+        while not (self.folder / name).exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, f"{name} never came"
+            time.sleep(0.02)
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
 
     def run(self, *words: str) -> tuple[int, str, str]:
         process = self.start(*words)
@@ -81,26 +111,13 @@ def test_it_leaves_rows_and_a_report(place: Place, whole: tuple[int, str, str]) 
 
 
 def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> None:
-    words = (
-        *SMALL.split(),
-        "--method",
-        "prefix",
-        "--method",
-        "swapped",
-        "--method",
-        "recompute",
-        "--jobs",
-        "1",
-        "--out",
-        "killed",
-    )
-    process = place.start(*words)
-    file, deadline = place.folder / "killed" / "rows.jsonl", time.monotonic() + 200
-    while not (file.exists() and file.stat().st_size) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    served = ("--method", "prefix", "--method", "swapped", "--method", "recompute")
+    words = (*SMALL.split(), *served, "--jobs", "1", "--out", "killed")
+    process = place.start(*words, gate=1)
+    place.wait_for("begun", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert 0 < len(place.rows("killed")) < len(place.rows("whole")), "the kill has to come midway"
+    assert len(place.rows("killed")) == 2 * 7, "one session was whole"
     assert place.run(*words)[0] == 0
     assert place.rows("killed") == place.rows("whole")
     code, out, err = place.run(*SMALL.split(), "--out", "killed")
@@ -108,21 +125,34 @@ def test_it_goes_on_after_a_kill(place: Place, whole: tuple[int, str, str]) -> N
     assert re.search(r"^tenure: killed has the rows of another grid \(methods differs\): .*$", err, re.MULTILINE)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["as it starts", "midway"])
-def test_ctrl_c_keeps_what_is_being_measured(place: Place, late: bool) -> None:
+@pytest.mark.parametrize("during", range(3))
+def test_ctrl_c_keeps_what_is_being_measured(place: Place, during: int) -> None:
     """It reaches every process of the terminal; only the first minds it."""
-    out = f"stopped {late}"
-    process = place.start(*SMALL.split(), "--jobs", "2", "--out", out)
-    file, deadline = place.folder / out / "rows.jsonl", time.monotonic() + 200
-    while not (file.exists() and (file.stat().st_size or not late)) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    out = f"stopped {during}"
+    process = place.start(*SMALL.split(), "--jobs", "2", "--out", out, gate=during)
+    place.wait_for("begun", process)
+    code, left, err = interrupted(place, process, out)
+    assert (code, left) == (130, 2 - during), err
+
+
+def test_ctrl_c_before_anything_is_measured(place: Place) -> None:
+    """Whether or not a process has begun by then."""
+    process = place.start(*SMALL.split(), "--jobs", "2", "--out", "early", gate=0)
+    place.wait_for("early/rows.jsonl", process)
+    code, left, err = interrupted(place, process, "early")
+    assert code == 130
+    assert left in (2, 3), err
+
+
+def interrupted(place: Place, process: subprocess.Popen[str], out: str) -> tuple[int, int, str]:
+    """How it ended, the sessions that are left, and what it said."""
     os.killpg(process.pid, signal.SIGINT)
+    place.go()
     _, err = process.communicate(timeout=300)
     left = 3 - len(place.rows(out)) // (2 * 4)
-    assert process.returncode == 130, err
     assert f"{left} of 3 sessions are left: run it again to go on." in err
-    assert 0 < left < 3
     assert "Traceback" not in err
+    return process.returncode, left, err
 
 
 def test_own_answers_stay(place: Place, whole: tuple[int, str, str]) -> None:
