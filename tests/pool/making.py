@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -53,6 +54,8 @@ def read(tier: ValkeyTier, *frames: int) -> list[str | None]:
     outcomes = tier.read(frames, [record(tier.layout, n) for n in frames], into)
     for frame, outcome, data in zip(frames, outcomes, into, strict=True):
         assert outcome is not None or bytes(data) == block(tier.layout, frame).tobytes()
+        if outcome is not None:
+            print(f"block {frame} was refused: {outcome}", file=sys.stderr)  # shown where the test fails
     return [outcome and outcome.kind for outcome in outcomes]
 
 

@@ -325,12 +325,17 @@ def test_a_master_that_was_killed_and_comes_back_empty(one: servers.Server, harm
 # -- nodes
 
 
+def readable(node: Node, *blocks: int) -> None:
+    """Waits until a node can read them: where Mooncake's client does not reach another one at first, that is a miss, once."""
+    until(f"blocks {blocks} can be read", lambda: node.read(*blocks) == [None] * len(blocks))
+
+
 def test_what_one_node_writes_another_reads(one: servers.Server, master: Master, nodes: list[Node]) -> None:
     where = prefix()
     nodes += [Node(one.url, where, master.address, SEGMENT), Node(one.url, where, master.address, 0)]
     writer, reader = nodes
     assert writer.write(*range(20)) == [None] * 20
-    assert reader.read(*range(20)) == [None] * 20  # the reader lends no memory: they came from the writer's
+    readable(reader, *range(20))  # the reader lends no memory: they came from the writer's
     assert reader.read(20, 5) == ["unknown", None]
     with pool(one.url, prefix=where) as without:  # the heads alone are in Valkey
         assert keys(one, without) == sorted(head_key(without, n).decode() for n in range(20))
@@ -343,7 +348,7 @@ def test_a_killed_node_takes_its_payloads_with_it(one: servers.Server, harmed: M
     nodes += [Node(one.url, where, master.address, SEGMENT), Node(one.url, where, master.address, 0)]
     owner, reader = nodes
     assert owner.write(1, 2, 3) == [None] * 3
-    assert reader.read(1, 2) == [None] * 2
+    readable(reader, 1, 2)
     owner.kill_all()
     kinds = reader.read(1, 2, 3)  # what is read at all is right: the node checks it
     assert set(kinds) <= {"io", "empty"}
@@ -351,7 +356,7 @@ def test_a_killed_node_takes_its_payloads_with_it(one: servers.Server, harmed: M
     assert reader.read(1, 2, 3) == ["unknown"] * 3
     nodes.append(Node(one.url, where, master.address, SEGMENT))
     until("another takes over", lambda: nodes[2].write(1, 2, 3) == [None] * 3)
-    assert reader.read(1, 2, 3) == [None] * 3
+    readable(reader, 1, 2, 3)
 
 
 def test_the_helper_of_a_killed_node_leaves_by_itself(one: servers.Server, master: Master, nodes: list[Node]) -> None:
