@@ -22,7 +22,7 @@ def one() -> Iterator[servers.Server]:
 @pytest.fixture(scope="session")
 def many() -> Iterator[servers.Cluster]:
     """A cluster that nobody harms."""
-    with servers.cluster() as made:
+    with servers.cluster(cluster_node_timeout=60_000) as made:  # who stalls is not replaced
         yield made
 
 

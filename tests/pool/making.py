@@ -6,7 +6,8 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tenure.errors import TierError
@@ -29,8 +30,18 @@ def prefix() -> str:
 
 def pool(url: str, layout: BlockLayout = PAGED, kind: type[ValkeyTier] = ValkeyTier, **settings: Any) -> ValkeyTier:
     """A tier for which no record of the tests has expired."""
-    given = {"frames": 64, "wall": lambda: 0.0, "chunk_bytes": CHUNK, "prefix": prefix(), "timeout": 5.0}
+    given = {"frames": 64, "wall": lambda: 0.0, "chunk_bytes": CHUNK, "prefix": prefix(), "timeout": 20.0}
     return kind(layout, url, **(given | settings))
+
+
+@contextmanager
+def hurried(tier: ValkeyTier, seconds: float) -> Iterator[None]:
+    """A tier's calls meanwhile take so long at most; those before and after, which are to succeed, have all the time there is."""
+    kept, tier._timeout = tier._timeout, seconds
+    try:
+        yield
+    finally:
+        tier._timeout = kept
 
 
 def again(tier: ValkeyTier, **settings: Any) -> ValkeyTier:
@@ -94,6 +105,13 @@ def head_key(tier: ValkeyTier, frame: int) -> bytes:
 def parts(where: Server, tier: ValkeyTier, frame: int) -> list[bytes]:
     """The keys of a block's chunks, in order."""
     return sorted(where.command("KEYS", head_key(tier, frame)[:-1] + b"d*"), key=lambda key: int(key.rpartition(b":")[2]))
+
+
+def run_out(where: Server, keys: Iterable[str | bytes]) -> None:
+    """Lets the time of keys run out at once; fails for one that would stay for ever."""
+    for key in keys:
+        assert where.command("PTTL", key) > 0, key
+        where.command("PEXPIRE", key, 1)
 
 
 def in_time(call: Callable[[], T], most: float) -> T:

@@ -23,8 +23,8 @@ from tests.pool.making import pool, read, write
 from tests.pool.servers import free_port, until
 from tests.tiers.making import PAGED, record
 
-LIVES = 2
-"""Seconds after which a master takes a node that does not call for dead."""
+LIVES, SOON = 60, 2
+"""Seconds after which a master takes a node that does not call for dead: a busy machine's, and a test's that waits for it."""
 
 
 @cache
@@ -47,7 +47,8 @@ def needed() -> None:
 class Master:
     """One mooncake_master on a loopback port."""
 
-    def __init__(self, port: int | None = None) -> None:
+    def __init__(self, port: int | None = None, lives: int = LIVES) -> None:
+        self.lives = lives
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -57,7 +58,7 @@ class Master:
         spec = importlib.util.find_spec("mooncake")
         assert spec is not None
         binary = Path(next(iter(spec.submodule_search_locations or []))) / "mooncake_master"
-        words = [str(binary), "--rpc_address=127.0.0.1", f"--rpc_port={self.port}", f"--client_ttl={LIVES}"]
+        words = [str(binary), "--rpc_address=127.0.0.1", f"--rpc_port={self.port}", f"--client_ttl={self.lives}"]
         words += ["--metrics_host=127.0.0.1", f"--metrics_port={free_port()}"]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -98,9 +99,9 @@ def stop(process: int) -> None:
 
 
 @contextlib.contextmanager
-def master() -> Iterator[Master]:
+def master(lives: int = LIVES) -> Iterator[Master]:
     """A running master, ended at the end."""
-    made = Master()
+    made = Master(lives=lives)
     try:
         yield made.start()
     finally:

@@ -13,7 +13,7 @@ from tenure.tiers.heads import Claim, Head, Put, parse
 from tenure.tiers.valkey import ValkeyTier
 from tenure.tiers.valkey_chunks import writing
 from tests.pool import servers
-from tests.pool.making import CHUNK, KEYS, again, digests, head_key, keys, learn, parts, pool, read, write
+from tests.pool.making import CHUNK, KEYS, again, digests, head_key, keys, learn, parts, pool, read, run_out, write
 from tests.tiers.making import PAGED, block, record
 
 
@@ -107,15 +107,16 @@ def test_what_a_dead_writer_leaves_goes_by_itself(one: servers.Server) -> None:
         pass
 
     def die(puts: Sequence[Put]) -> None:
-        commands = [command for put in puts for command in writing(tier._keys, put, b"owner", 200, 1000)[:-1]]
+        commands = [command for put in puts for command in writing(tier._keys, put, b"owner", 60_000, 60_000)[:-1]]
         assert not any(reply != b"OK" for reply in tier._client.run(commands, 5).replies)
         raise DiedError
 
-    with stalling(one.url, die, claim=0.2) as tier, again(tier) as other:
+    with stalling(one.url, die, claim=60.0) as tier, again(tier) as other:
         with pytest.raises(DiedError):
             write(tier, 1, 2)
         assert len(keys(one, tier)) == 2 * KEYS, "two claims, and what was written under them"
         assert write(other, 1) == ["claimed"]
+        run_out(one, keys(one, tier))
         servers.until("nothing is left", lambda: keys(one, tier) == [])
         assert write(other, 1, 2) == [None, None]
 

@@ -9,7 +9,7 @@ import pytest
 from tenure.tiers.valkey import ValkeyTier
 from tenure.tiers.valkey_client import slot_of
 from tests.pool import servers
-from tests.pool.making import KEYS, asked, digests, head_key, in_time, keys, learn, pool, prefix_of, read, write
+from tests.pool.making import KEYS, asked, digests, head_key, hurried, in_time, keys, learn, pool, prefix_of, read, write
 
 FRAMES = range(40)
 
@@ -69,14 +69,18 @@ def test_a_primary_that_dies_is_replaced(mine: servers.Cluster) -> None:
 
 
 def test_a_primary_that_is_stopped_costs_one_timeout(mine: servers.Cluster) -> None:
-    with pool(mine.url, timeout=0.5) as tier:
+    with pool(mine.url) as tier:
         assert write(tier, *FRAMES) == [None] * 40
         victim = mine.primary_of(head_key(tier, 0))
         there = at(mine, tier, victim)
         victim.pause()
-        kinds = in_time(lambda: read(tier, *FRAMES), 20)
-        assert [frame for frame, kind in zip(FRAMES, kinds, strict=True) if kind == "io"] == there
-        assert in_time(lambda: asked(lambda: tier.look(digests(*there), [])), 20) in ("io", None)  # None: it is replaced by now
+        with hurried(tier, 3.0):
+            kinds = in_time(lambda: read(tier, *FRAMES), 20)
+            assert [frame for frame, kind in zip(FRAMES, kinds, strict=True) if kind == "io"] == there
+            assert in_time(lambda: asked(lambda: tier.look(digests(*there), [])), 20) in (
+                "io",
+                None,
+            )  # None: replaced by now
         mine.settle()
         servers.until("another serves", lambda: not set(read(tier, *FRAMES)) & {"io"})
         victim.resume()
@@ -133,7 +137,8 @@ def test_an_epoch_is_confirmed_by_a_replica_of_the_server_that_has_it(mine: serv
             server.command("CLUSTER", "SETSLOT", slot, "NODE", names[1])
         replica = next(server for server in mine.servers if server.command("ROLE")[2] == target.port)
         replica.pause()
-        assert not tier.bump([b"family"]).confirmed  # the client has the old map
+        with hurried(tier, 2.0):
+            assert not tier.bump([b"family"]).confirmed  # the client has the old map
         replica.resume()
         servers.until("its replica has it", lambda: tier.bump([b"family"]).confirmed)
         mine.settle()

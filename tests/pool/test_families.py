@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.pool import servers
-from tests.pool.making import again, keys, pool
+from tests.pool.making import again, hurried, keys, pool
 
 
 @pytest.mark.parametrize("where", ["one", "many"])
@@ -74,12 +74,14 @@ def test_families_and_entries_stay(one: servers.Server) -> None:
 
 
 def test_a_bump_is_confirmed_by_a_replica() -> None:
-    with servers.cluster() as many, pool(many.url, timeout=1.0) as tier:
+    with servers.cluster(cluster_node_timeout=60_000) as many, pool(many.url) as tier:
         assert tier.bump([b"a"]).confirmed
-        assert not tier.bump([b"a"], replicas=2).confirmed, "there is only one"
+        with hurried(tier, 1.0):
+            assert not tier.bump([b"a"], replicas=2).confirmed, "there is only one"
         replica = many.replica_of(many.primary_of(tier._keys.family(b"a")))
         replica.pause()
-        late = tier.bump([b"a"])
+        with hurried(tier, 1.0):
+            late = tier.bump([b"a"])
         assert not late.confirmed
         assert tier.read_families([b"a"]) == late, "it counts all the same"
         assert tier.bump([b"a"], replicas=0).confirmed

@@ -10,7 +10,7 @@ import pytest
 from tenure.errors import ConfigError
 from tenure.tiers.valkey import ValkeyTier
 from tests.pool import servers
-from tests.pool.making import KEYS, asked, digests, in_time, keys, learn, pool, prefix_of, read, write
+from tests.pool.making import KEYS, asked, digests, hurried, in_time, keys, learn, pool, prefix_of, read, write
 from tests.pool.proxy import Proxy
 from tests.tiers.making import PAGED
 
@@ -79,36 +79,39 @@ def test_a_server_that_was_killed(own: servers.Server, caplog: pytest.LogCapture
 
 
 def test_a_server_that_was_stopped_costs_no_more_than_its_timeout(own: servers.Server) -> None:
-    with pool(own.url, timeout=0.2) as tier:
+    with pool(own.url) as tier:
         assert write(tier, 1, 2) == [None, None]
         own.pause()
-        all_io(tier)
+        with hurried(tier, 0.2):
+            all_io(tier)
         own.resume()
         servers.until("it is back", lambda: read(tier, 1, 2) == [None, None])
 
 
 def test_a_stopped_server_costs_one_timeout_whatever_the_call_moves(own: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenure.tiers.pool.TOGETHER", PAGED.nbytes)  # each block is a trip of its own
-    with pool(own.url, timeout=0.3) as tier:
+    with pool(own.url) as tier:
         frames = range(64)
         assert write(tier, *frames) == [None] * 64
         own.pause()
         before = tier.claims.trips
-        assert in_time(lambda: read(tier, *frames), PATIENCE) == ["io"] * 64
-        assert tier.claims.trips == before + 1
-        assert in_time(lambda: write(tier, *frames), PATIENCE) == ["io"] * 64
-        assert tier.claims.trips == before + 2
+        with hurried(tier, 0.3):
+            assert in_time(lambda: read(tier, *frames), PATIENCE) == ["io"] * 64
+            assert tier.claims.trips == before + 1
+            assert in_time(lambda: write(tier, *frames), PATIENCE) == ["io"] * 64
+            assert tier.claims.trips == before + 2
 
 
 @pytest.mark.parametrize("what", ["cut", "stall", "trickle"])
 @pytest.mark.parametrize("after", [0, 1, 10, 400, 4000, 15000])
 def test_a_read_that_breaks_at_any_byte(proxy: Proxy, what: str, after: int) -> None:
-    with pool(proxy.url, timeout=0.3) as tier:
+    with pool(proxy.url) as tier:
         assert write(tier, 1, 2) == [None, None]
-        with pool(proxy.url, timeout=0.3, prefix=prefix_of(tier)) as reader:
+        with pool(proxy.url, prefix=prefix_of(tier)) as reader:
             assert learn(reader, 1, 2) == 2
             proxy.fail("down", after, what)
-            kinds = in_time(lambda: read(reader, 1, 2), PATIENCE)
+            with hurried(reader, 0.3):
+                kinds = in_time(lambda: read(reader, 1, 2), PATIENCE)
             assert kinds[1] == "io"
             assert kinds[0] in (None, "io")
             assert read(reader, 1, 2) == [None, None]
@@ -123,7 +126,7 @@ def test_a_write_that_breaks_at_any_byte_leaves_nothing_that_counts(
         proxy.fail("up", after, what)
         kinds = in_time(lambda: write(tier, 1, 2), PATIENCE)
         assert kinds[1] == "io"
-        assert kinds[0] in (None, "io")
+        assert kinds[0] in (None, "io", "late")  # its claim may have run out before the line broke
         with pool(one.url, prefix=prefix_of(tier)) as other:  # what its claims held is free again, without anybody's sweep
             servers.until("written by another", lambda: write(other, 1, 2) == [None, None])
             assert read(other, 1, 2) == [None, None]
@@ -131,7 +134,7 @@ def test_a_write_that_breaks_at_any_byte_leaves_nothing_that_counts(
 
 
 def test_the_control_without_a_fault_the_proxy_carries_all(proxy: Proxy) -> None:
-    with pool(proxy.url, timeout=0.3) as tier:
+    with pool(proxy.url) as tier:
         assert write(tier, 1, 2) == [None, None]
         assert read(tier, 1, 2) == [None, None]
 

@@ -9,7 +9,7 @@ import pytest
 from tenure.tiers.heads import Head
 from tenure.tiers.valkey import ValkeyTier
 from tests.pool import servers
-from tests.pool.making import again, asked, head_key, pool, prefix_of, read, write
+from tests.pool.making import again, asked, head_key, pool, prefix_of, read, run_out, write
 from tests.tiers.making import PAGED, record
 
 HEAD = Head(b"token", 300, PAGED.nbytes, 3000)
@@ -90,7 +90,7 @@ def test_an_extended_block_outlives_its_ttl(one: servers.Server) -> None:
     with pool(one.url, ttl=0.5) as tier:
         assert write(tier, 1, 2) == [None, None]
         assert tier.extend(digests, 3600) == [False, False, False], "their content expires, long ago by the server's clock"
-    with pool(one.url, ttl=0.5) as tier:
+    with pool(one.url, ttl=60.0) as tier:
         never = [record(PAGED, n, expires=float("inf")) for n in (1, 2)]
         from tests.tiers.making import block
 
@@ -99,6 +99,7 @@ def test_an_extended_block_outlives_its_ttl(one: servers.Server) -> None:
         assert tier.extend([digests[0]], 1) == [True]
         for key in one.command("KEYS", head_key(tier, 1)[:-1] + b"*"):
             assert one.command("PTTL", key) > 3_500_000, "never for a shorter time"
+        run_out(one, one.command("KEYS", head_key(tier, 2)[:-1] + b"*"))
         servers.until("the other one goes", lambda: not one.command("EXISTS", head_key(tier, 2)))
         assert read(tier, 1) == [None]
         part = next(key for key in one.command("KEYS", head_key(tier, 1)[:-1] + b"d*"))
@@ -110,7 +111,7 @@ def test_an_extension_ends_where_the_content_does(own: servers.Server) -> None:
     with pool(own.url, ttl=5.0) as tier:
         seconds, _ = own.command("TIME")
         digest = record(PAGED, 1).digest
-        own.command("SET", tier._keys.head(digest), Head(b"t", 1, 1, 0, int(seconds) + 100.0).encode(), "PX", 1000)
+        own.command("SET", tier._keys.head(digest), Head(b"t", 1, 1, 0, int(seconds) + 100.0).encode(), "PX", 60_000)
         assert tier.extend([digest], 3600) == [True]
         assert 90_000 < own.command("PTTL", tier._keys.head(digest)) <= 100_000
 

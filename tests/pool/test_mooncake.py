@@ -39,7 +39,14 @@ def master() -> Iterator[Master]:
 
 @pytest.fixture
 def harmed() -> Iterator[Master]:
-    """One for this test."""
+    """One for this test, which soon takes a node that has died for dead."""
+    with mooncakes.master(mooncakes.SOON) as made:
+        yield made
+
+
+@pytest.fixture
+def stopped() -> Iterator[Master]:
+    """One for this test, which still knows all nodes after it was stopped for a while."""
     with mooncakes.master() as made:
         yield made
 
@@ -75,7 +82,7 @@ def plane() -> Iterator[Make]:
 
 @pytest.fixture
 def bulk(master: Master, plane: Make) -> MooncakePlane:
-    return plane(master)
+    return ready(plane(master))
 
 
 def ready(made: MooncakePlane) -> MooncakePlane:
@@ -112,7 +119,7 @@ def test_a_payload_of_several_buffers_is_read_into_several_others(bulk: Mooncake
     what, data = name(), payload(1)
     assert put(bulk, what, data[:100], data[100:101], data[101:]) is None
     other = plane(master, segment_bytes=0)
-    assert get(other, what, 9_000, 1_000) == data  # from another process's memory
+    until("it is read", lambda: get(other, what, 9_000, 1_000) == data)  # from another process's memory
     assert get(bulk, what, 10_000) == data
 
 
@@ -144,7 +151,7 @@ def test_one_payload_may_be_read_several_times_in_one_call(bulk: MooncakePlane) 
 
 
 def test_a_payload_larger_than_the_buffers_is_refused_and_the_others_are_not(master: Master, plane: Make) -> None:
-    small = plane(master, buffer_bytes=1 << 16)
+    small = ready(plane(master, buffer_bytes=1 << 16))
     names, sizes = [name() for _ in range(4)], [40_000, (1 << 16) + 1, 1 << 16, 40_000]
     data = [payload(n, size) for n, size in enumerate(sizes)]
     outcomes = small.put(names, [[memoryview(each)] for each in data])
@@ -163,11 +170,11 @@ def test_what_is_dropped_goes_also_when_it_was_read_just_now(bulk: MooncakePlane
 
 def test_memory_that_is_full_is_an_outcome(harmed: Master, plane: Make) -> None:
     tiny = plane(harmed, segment_bytes=16 * MIB, buffer_bytes=32 * MIB)
-    assert put(tiny, name(), payload(4, 15 * MIB)) is None
+    until("it takes payloads", lambda: put(tiny, name(), payload(4, 15 * MIB)) is None)
     assert put(tiny, name(), payload(4, 17 * MIB)) == "full"  # whatever Mooncake evicts
     lends_nothing = plane(harmed, segment_bytes=0)
     tiny.close()
-    assert put(lends_nothing, name(), payload(4)) == "full"  # nobody lends any
+    until("it is known", lambda: put(lends_nothing, name(), payload(4)) == "full")  # nobody lends any
 
 
 def test_threads_use_one_plane(bulk: MooncakePlane) -> None:
@@ -188,7 +195,7 @@ def test_threads_use_one_plane(bulk: MooncakePlane) -> None:
 
 
 def test_a_closed_plane_says_so(master: Master, plane: Make) -> None:
-    made = plane(master)
+    made = ready(plane(master))
     what = name()
     assert put(made, what, payload(5)) is None
     made.close()
@@ -271,14 +278,14 @@ def test_a_master_that_is_away_at_the_start_is_used_when_it_comes(plane: Make) -
         later.kill()
 
 
-def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(harmed: Master, plane: Make) -> None:
-    made = ready(plane(harmed, timeout=1.0, calls=2))
+def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(stopped: Master, plane: Make) -> None:
+    made = ready(plane(stopped, timeout=1.0, calls=2))
     what, lost = name(), name()
     assert put(made, what, payload(7)) is None
-    harmed.pause()
+    stopped.pause()
     assert [in_time(lambda: put(made, lost, payload(8)), PATIENCE) for _ in range(5)] == ["io"] * 5
     assert in_time(lambda: get(made, what, 10_000), PATIENCE) == "io"
-    harmed.resume()
+    stopped.resume()
     until("it is used again", lambda: get(made, what, 10_000) == payload(7))
     assert get(made, lost, 10_000) == "empty"
 
@@ -295,7 +302,7 @@ def test_a_plane_whose_process_was_stopped_throws_away_what_comes_late(master: M
 
 
 def test_a_plane_whose_process_was_killed_begins_anew(harmed: Master, caplog: pytest.LogCaptureFixture, plane: Make) -> None:
-    made = plane(harmed)
+    made = ready(plane(harmed))
     what = name()
     assert put(made, what, payload(11)) is None
     before = helper(made)
@@ -308,7 +315,7 @@ def test_a_plane_whose_process_was_killed_begins_anew(harmed: Master, caplog: py
 
 
 def test_a_master_that_was_killed_and_comes_back_empty(one: servers.Server, harmed: Master, plane: Make) -> None:
-    with pool(one.url, data=plane(harmed, timeout=2.0)) as tier:
+    with pool(one.url, data=ready(plane(harmed))) as tier:
         assert write(tier, 1, 2) == [None, None]
         assert read(tier, 1, 2) == [None, None]
         harmed.kill()
@@ -385,7 +392,7 @@ class Between(MooncakePlane):
 
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, master: Master, plane: Make, taken: bool) -> None:
-    data = plane(master, kind=Between)
+    data = ready(plane(master, kind=Between))
     with pool(one.url, data=data) as tier:
         if taken:
             data.then = lambda names: one.command("DEL", head_key(tier, 1))  # type: ignore[method-assign]
@@ -400,12 +407,13 @@ def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, mast
 def test_damaged_bytes_are_a_miss_and_can_be_written_again(
     one: servers.Server, master: Master, plane: Make, at: int | None
 ) -> None:
-    data = plane(master, kind=Between)
-    with pool(one.url, data=data) as tier, again(tier, data=plane(master, segment_bytes=0)) as reader:
+    data, far = ready(plane(master, kind=Between)), plane(master, segment_bytes=0)
+    with pool(one.url, data=data) as tier, again(tier, data=far) as reader:
         assert write(tier, 1) == [None]
         what, size = data.names[0], data.sizes[0]
         there = get(data, what, size)
         assert isinstance(there, bytes)
+        until("the reader reaches it", lambda: get(far, what, size) == there)
         changed = bytearray(there)
         if at is not None:  # of the envelope, of the payload; without a change it is the control
             changed[at] ^= 1
