@@ -185,9 +185,12 @@ class Cluster:
         raise AssertionError(f"the primary on port {primary.port} has no replica")
 
     def primary_of(self, key: str | bytes) -> Server:
-        """Who serves a key now."""
+        """Who serves a key now. Raises ReplyError while nobody does."""
         slot = self.alive()[0].command("CLUSTER", "KEYSLOT", key)
-        return next(server for server in self.primaries() if any(a <= slot <= b for a, b in self._slots(server)))
+        for server in self.primaries():
+            if any(a <= slot <= b for a, b in self._slots(server)):
+                return server
+        raise ReplyError(f"nobody serves slot {slot}")
 
     def settle(self) -> None:
         """Waits until every slot is served by somebody who is alive, and everybody alive says so."""
