@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,24 @@ def tiny(**asked: Any) -> Any:
     from tests.engines.making import llama
 
     return Loaded(llama(), Letters(), "digest")
+
+
+class Gated(Letters):
+    """It reads one answer out; the next it keeps until there is a file `go`."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def decode(self, tokens: list[int], **asked: Any) -> str:
+        self.answers += 1
+        while self.answers > 1 and not Path("go").exists():
+            time.sleep(0.02)
+        return super().decode(tokens, **asked)
+
+
+def gated(**asked: Any) -> Any:
+    """The same; a node answers its second turn only when there is a file `go` in its folder."""
+    return tiny()._replace(tokenizer=Gated())
 
 
 def write_sessions(path: Path, sessions: Sequence[str] = SESSIONS) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ from tests.pool.servers import until
 
 
 @embedded
-def test_a_process_that_is_told_to_end_ends_what_it_has_started() -> None:
+def test_a_process_that_is_told_to_end_ends_what_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_process, "ValkeyTier", partial(pair_process.ValkeyTier, timeout=60.0))
     before = signal.getsignal(signal.SIGTERM)
     sockets: list[Path] = []
 
@@ -74,7 +76,9 @@ def test_a_run_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: int, 
     write_sessions(tmp_path / "chat.jsonl", [f"s{number}" for number in range(30)])
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background it may be ignored
-        "from tenure.cli import demo, main; from tests.cli.making import tiny; demo.load, demo._NEEDED = tiny, ()\n"
+        "from functools import partial; from tenure.cli import demo, main, pair_process; from tests.cli.making import gated\n"
+        "demo.load, demo._NEEDED = gated, ()\n"
+        "pair_process.ValkeyTier = partial(pair_process.ValkeyTier, timeout=60.0)\n"
         "main.app(['demo', '--session', 'chat.jsonl', '--block-size', '4', '--new', '3', '--pool', 'embedded'])"
     )
     path = os.pathsep.join(os.path.abspath(folder or ".") for folder in sys.path)
@@ -93,6 +97,8 @@ def test_a_run_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: int, 
             while not (line := run.stdout.readline()).endswith(" same\n"):
                 assert line
             (os.killpg if to_all else os.kill)(run.pid, number)
+            if to_all:  # the nodes end in order, after their turn
+                (tmp_path / "go").touch()
             said, wrong = run.communicate(timeout=120)
             assert run.returncode == status, said + wrong
             assert "Traceback" not in wrong

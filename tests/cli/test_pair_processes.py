@@ -65,7 +65,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     class Watched(ValkeyTier):
         def __init__(self, layout: Any, url: str) -> None:
-            super().__init__(layout, url)
+            super().__init__(layout, url, timeout=60.0)
             if url == "embedded":
                 made.append(Path(self.url.removeprefix("unix://")))
                 assert made[-1].is_socket()
@@ -80,6 +80,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: list[Member], 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "load", tiny)
     monkeypatch.setattr(demo, "_NEEDED", ("torch", "transformers"))
+    monkeypatch.setattr(demo, "_IN_POOL", demo._IN_POOL | {"timeout": 60.0, "claim": 60.0, "deadline": 120.0})
     write_sessions(Path("chat.jsonl"))
 
     def call(*arguments: object, pool: str = "embedded") -> Result:

@@ -144,7 +144,7 @@ def test_what_the_nodes_own_thread_is_writing_is_waited_for(monkeypatch: pytest.
 
         def slowly(puts: Any) -> Any:
             entered.set()
-            assert asked.wait(10), "nobody waits for what is being written"
+            assert asked.wait(60), "nobody waits for what is being written"
             return store(puts)
 
         def asking(*given: Any) -> int:
@@ -156,14 +156,14 @@ def test_what_the_nodes_own_thread_is_writing_is_waited_for(monkeypatch: pytest.
         seq.seal()
         thread = threading.Thread(target=a.flush)
         thread.start()
-        assert entered.wait(10)
-        assert publish(a, seq).published == 24
+        assert entered.wait(60)
+        assert publish(a, seq, patience=60).published == 24
         thread.join()
 
 
 def test_a_look_up_does_not_wait_behind_those_that_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, server = Clock(), Server()
-    level = Level(MemoryPool(server, LAYOUT), deadline=5.0)
+    level = Level(MemoryPool(server, LAYOUT), deadline=60.0)
     with node(server, clock) as a, Node(ArrayDevice(16), [level], SIZE, clock=clock, background=False) as b:
         serve(a, LONG)
         a.flush()
@@ -171,15 +171,15 @@ def test_a_look_up_does_not_wait_behind_those_that_publish(monkeypatch: pytest.M
 
         def write(*given: Any) -> int:
             begun.release()
-            go.wait(20)
+            go.wait(120)
             return 0
 
         with monkeypatch.context() as patched:
             patched.setattr(b._mover._writer, "write", write)
-            threads = [threading.Thread(target=b.write_some, args=("pool", 1, time.monotonic() + 20)) for _ in range(8)]
+            threads = [threading.Thread(target=b.write_some, args=("pool", 1, time.monotonic() + 120)) for _ in range(8)]
             for thread in threads:
                 thread.start()
-            assert all(begun.acquire(timeout=10) for _ in range(4))  # as many as may ask at once
+            assert all(begun.acquire(timeout=60) for _ in range(4))  # as many as may ask at once
             assert serve(b, LONG) == 24
             assert b.lane_stats("pool").late == 0
             go.set()

@@ -40,7 +40,8 @@ def there(running: Server) -> Server:
 
 
 def on(there: Server, **settings: Any) -> Node:
-    return Node(ArrayDevice(32), [Level(valkey.ValkeyTier(LAYOUT, there.url))], SIZE, background=False, **settings)
+    tier = valkey.ValkeyTier(LAYOUT, there.url, timeout=60.0, claim=60.0)
+    return Node(ArrayDevice(32), [Level(tier)], SIZE, background=False, **settings)
 
 
 @pytest.mark.parametrize("value", [(1 << 53) - 2, (1 << 53) - 1, 1 << 53, -1, "x", ""])

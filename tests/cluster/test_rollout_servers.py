@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -47,20 +48,20 @@ class Load(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [server, cluster], ids=["server", "cluster"])
+@pytest.mark.parametrize("where", [server, partial(cluster, cluster_node_timeout=60_000)], ids=["server", "cluster"])
 def test_under_load(where: Callable[..., object]) -> None:
     with where() as found:  # type: ignore[attr-defined]
         nodes = [
             Node(
                 ArrayDevice(64),
-                [Level(host(64)), Level(valkey.ValkeyTier(LAYOUT, found.url, frames=256), deadline=5.0)],
+                [Level(host(64)), Level(valkey.ValkeyTier(LAYOUT, found.url, frames=256, timeout=60.0), deadline=120.0)],
                 SIZE,
                 poll=0.1,
                 name=f"n{number}",
             )
             for number in range(3)
         ]
-        pool = valkey.ValkeyTier(LAYOUT, found.url)
+        pool = valkey.ValkeyTier(LAYOUT, found.url, timeout=60.0)
         operator = Rollouts(pool)
         load = [Load(kv, seed) for seed, kv in enumerate(nodes)]
         for thread in load:

@@ -27,7 +27,7 @@ def test_a_router_finds_the_blocks_of_nodes_whose_epochs_it_reads() -> None:
     ):
 
         def held() -> list[tuple[str, int]]:
-            last = pub.flush()
+            last = pub.flush(60)
             while sub.seq < last:
                 for batch in sub.receive(timeout=0.1):
                     index.apply(batch)

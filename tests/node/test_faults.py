@@ -91,7 +91,7 @@ def four_at_once(kv: Node, tier: Moody) -> list[int]:
     threads = [threading.Thread(target=lambda: hits.append(serve(kv, prompt(0, 4)))) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert tier.asked.wait(10)
+    assert tier.asked.wait(60)
     while kv.counts().active < 16:
         pass
     tier.gate.set()
@@ -126,7 +126,7 @@ def test_an_unrelated_request_does_not_wait_for_a_load() -> None:
     tier.gate.clear()
     waiting = threading.Thread(target=lambda: serve(kv, prompt(0, 4)))
     waiting.start()
-    assert tier.asked.wait(10)
+    assert tier.asked.wait(60)
     assert serve(kv, prompt(3, 8)) == 8 * SIZE
     assert serve(kv, prompt(9, 2)) == 0
     assert waiting.is_alive()
@@ -154,7 +154,7 @@ def test_invalidated_while_it_loads_is_computed_again() -> None:
     hits: list[int] = []
     loading = threading.Thread(target=lambda: hits.append(serve(kv, prompt(0, 4))))
     loading.start()
-    assert tier.asked.wait(10)
+    assert tier.asked.wait(60)
     kv.invalidate(model="m")
     tier.gate.set()
     loading.join()
@@ -231,7 +231,7 @@ def hanging_write(kv: Node, tier: Moody) -> threading.Thread:
     tier.asked.clear()
     writer = threading.Thread(target=kv.flush)
     writer.start()
-    assert tier.asked.wait(10)
+    assert tier.asked.wait(60)
     return writer
 
 

@@ -201,7 +201,7 @@ def test_a_flush_waits_for_what_is_being_written() -> None:
     stored = []
     with node(8, Level(tier := Waiting(LAYOUT, 64)), background=True) as kv:
         serve(kv, prompt(0, 6))
-        assert tier.begun.wait(10)
+        assert tier.begun.wait(60)
         flushing = threading.Thread(target=lambda: (kv.flush(), stored.append(kv.tier_stats("host").stored)))
         flushing.start()
         flushing.join(0.05)
