@@ -6,12 +6,13 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tenure.errors import TierError
 from tenure.tiers import BlockLayout
+from tenure.tiers.base import Outcome
 from tenure.tiers.valkey import ValkeyTier
 from tests.pool.servers import Cluster, Server, command
 from tests.tiers.making import PAGED, block, buffers, record
@@ -56,7 +57,7 @@ def prefix_of(tier: ValkeyTier) -> str:
 def write(tier: ValkeyTier, *frames: int) -> list[str | None]:
     """Into each frame the block of its number; why each was refused."""
     blocks, records = [block(tier.layout, n) for n in frames], [record(tier.layout, n) for n in frames]
-    return [outcome and outcome.kind for outcome in tier.write(frames, blocks, records)]
+    return _told(frames, tier.write(frames, blocks, records))
 
 
 def read(tier: ValkeyTier, *frames: int) -> list[str | None]:
@@ -65,6 +66,11 @@ def read(tier: ValkeyTier, *frames: int) -> list[str | None]:
     outcomes = tier.read(frames, [record(tier.layout, n) for n in frames], into)
     for frame, outcome, data in zip(frames, outcomes, into, strict=True):
         assert outcome is not None or bytes(data) == block(tier.layout, frame).tobytes()
+    return _told(frames, outcomes)
+
+
+def _told(frames: Sequence[int], outcomes: Sequence[Outcome]) -> list[str | None]:
+    for frame, outcome in zip(frames, outcomes, strict=True):
         if outcome is not None:
             print(f"block {frame} was refused: {outcome}", file=sys.stderr)  # shown where the test fails
     return [outcome and outcome.kind for outcome in outcomes]

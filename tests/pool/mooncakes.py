@@ -130,6 +130,13 @@ class Node:
         """Looks the blocks up in the pool and reads what was found; "unknown" for those without a head. See making.read."""
         return list(self._asked("read", frames))
 
+    def end(self) -> None:
+        """As it should end: the master need not find out that its memory has gone, and gives nobody a place there."""
+        try:
+            self.process.communicate(timeout=30)
+        except (subprocess.TimeoutExpired, ValueError):  # it hangs, or was killed before
+            self.kill_all()
+
     def kill(self) -> None:
         """SIGKILL for the node alone; its helper sees that and leaves."""
         self.process.kill()

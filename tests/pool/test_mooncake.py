@@ -45,8 +45,8 @@ def harmed() -> Iterator[Master]:
 
 
 @pytest.fixture
-def stopped() -> Iterator[Master]:
-    """One for this test, which still knows all nodes after it was stopped for a while."""
+def own_master() -> Iterator[Master]:
+    """One for this test, which gives up no node that is silent for a while, and has none of other tests."""
     with mooncakes.master() as made:
         yield made
 
@@ -57,7 +57,7 @@ def nodes(one: servers.Server) -> Iterator[list[Node]]:
     made: list[Node] = []
     yield made
     for node in made:
-        node.kill_all()
+        node.end()
 
 
 @pytest.fixture
@@ -278,14 +278,14 @@ def test_a_master_that_is_away_at_the_start_is_used_when_it_comes(plane: Make) -
         later.kill()
 
 
-def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(stopped: Master, plane: Make) -> None:
-    made = ready(plane(stopped, timeout=1.0, calls=2))
+def test_a_master_that_was_stopped_makes_outcomes_in_time_and_keeps_no_thread(own_master: Master, plane: Make) -> None:
+    made = ready(plane(own_master, timeout=1.0, calls=2))
     what, lost = name(), name()
     assert put(made, what, payload(7)) is None
-    stopped.pause()
+    own_master.pause()
     assert [in_time(lambda: put(made, lost, payload(8)), PATIENCE) for _ in range(5)] == ["io"] * 5
     assert in_time(lambda: get(made, what, 10_000), PATIENCE) == "io"
-    stopped.resume()
+    own_master.resume()
     until("it is used again", lambda: get(made, what, 10_000) == payload(7))
     assert get(made, lost, 10_000) == "empty"
 
@@ -405,9 +405,9 @@ def test_a_payload_whose_commit_was_refused_is_removed(one: servers.Server, mast
 
 @pytest.mark.parametrize("at", [None, 0, -1])
 def test_damaged_bytes_are_a_miss_and_can_be_written_again(
-    one: servers.Server, master: Master, plane: Make, at: int | None
+    one: servers.Server, own_master: Master, plane: Make, at: int | None
 ) -> None:
-    data, far = ready(plane(master, kind=Between)), plane(master, segment_bytes=0)
+    data, far = ready(plane(own_master, kind=Between)), plane(own_master, segment_bytes=0)
     with pool(one.url, data=data) as tier, again(tier, data=far) as reader:
         assert write(tier, 1) == [None]
         what, size = data.names[0], data.sizes[0]
