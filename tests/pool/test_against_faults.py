@@ -26,7 +26,7 @@ SECONDS = float(os.environ.get("TENURE_JEPSEN", "8"))
 SEED = int(os.environ.get("TENURE_JEPSEN_SEED", "1"))
 NODES = ["n0", "n1", "n2", "n3"]
 TRUST, POLL, WAIT = 3.0, 0.5, 0.25
-RULES = Rules(size=SIZE, nbytes=LAYOUT.nbytes, bound=TRUST, allowance=10.0)
+RULES = Rules(size=SIZE, nbytes=LAYOUT.nbytes, bound=TRUST, allowance=1.0)
 DEADLINE = 3.0
 """Seconds: a request may wait for the pool some times, and for room once."""
 

@@ -116,7 +116,7 @@ def test_what_a_dead_writer_leaves_goes_by_itself(one: servers.Server) -> None:
             write(tier, 1, 2)
         assert len(keys(one, tier)) == 2 * KEYS, "two claims, and what was written under them"
         assert write(other, 1) == ["claimed"]
-        run_out(one, keys(one, tier))
+        run_out(tier, map(str.encode, keys(one, tier)), 60.0)
         servers.until("nothing is left", lambda: keys(one, tier) == [])
         assert write(other, 1, 2) == [None, None]
 

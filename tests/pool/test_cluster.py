@@ -77,10 +77,8 @@ def test_a_primary_that_is_stopped_costs_one_timeout(mine: servers.Cluster) -> N
         with hurried(tier, 3.0):
             kinds = in_time(lambda: read(tier, *FRAMES), 20)
             assert [frame for frame, kind in zip(FRAMES, kinds, strict=True) if kind == "io"] == there
-            assert in_time(lambda: asked(lambda: tier.look(digests(*there), [])), 20) in (
-                "io",
-                None,
-            )  # None: replaced by now
+            looked = in_time(lambda: asked(lambda: tier.look(digests(*there), [])), 20)
+            assert looked in ("io", None)  # None: it is replaced by now
         mine.settle()
         servers.until("another serves", lambda: not set(read(tier, *FRAMES)) & {"io"})
         victim.resume()

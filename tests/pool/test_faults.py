@@ -122,11 +122,12 @@ def test_a_read_that_breaks_at_any_byte(proxy: Proxy, what: str, after: int) -> 
 def test_a_write_that_breaks_at_any_byte_leaves_nothing_that_counts(
     one: servers.Server, proxy: Proxy, what: str, after: int
 ) -> None:
-    with pool(proxy.url, timeout=0.3, claim=0.5) as tier:
+    claim = 5.0 if after > PAGED.nbytes else 0.5  # where the first may be committed, its claim outlasts a busy machine
+    with pool(proxy.url, timeout=0.3, claim=claim) as tier:
         proxy.fail("up", after, what)
         kinds = in_time(lambda: write(tier, 1, 2), PATIENCE)
         assert kinds[1] == "io"
-        assert kinds[0] in (None, "io", "late")  # its claim may have run out before the line broke
+        assert kinds[0] in (None, "io")
         with pool(one.url, prefix=prefix_of(tier)) as other:  # what its claims held is free again, without anybody's sweep
             servers.until("written by another", lambda: write(other, 1, 2) == [None, None])
             assert read(other, 1, 2) == [None, None]

@@ -127,5 +127,5 @@ def test_after_faults_at_random_the_cluster_is_whole(cluster: ProxiedCluster) ->
         port = behind(cluster.primary_of(key)).clients.port
         return command(port, "SET", key, value) == b"OK" and command(port, "GET", key) == value
 
-    for number in range(64):  # on a busy machine a replica may still take over meanwhile
+    for number in range(64):  # a fail-over that was asked for may still come
         until(f"key {number} is kept", lambda n=number: kept(f"key {n}", b"%d" % n))  # type: ignore[misc]
